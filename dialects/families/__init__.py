@@ -1,0 +1,1 @@
+"""The op families; importing this package fills the registry."""
