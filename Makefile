@@ -1,0 +1,51 @@
+# Everything runs in two virtual environments made here: .venv (compiler, torch, tests) and .venv-runtime (numpy only).
+PYTHON ?= python3
+VENV := .venv
+RUNTIME_VENV := .venv-runtime
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full check format bench clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# torch: the pinned build if pip finds it, a CPU build from PyTorch's index otherwise; never a CUDA download by accident.
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check "torch==2.13.0" -c constraints.txt \
+	  || $(BIN)/python -m pip install -q "torch==2.13.0" --index-url https://download.pytorch.org/whl/cpu
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]" -c constraints.txt
+	touch $@
+
+$(RUNTIME_VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(RUNTIME_VENV)
+	$(RUNTIME_VENV)/bin/python -m pip install -q --disable-pip-version-check .
+	rm -rf build *.egg-info
+	touch $@
+
+demo: $(VENV)/ready $(RUNTIME_VENV)/ready ## export ResNet-18, compile the .pt2, run the artifact without torch, compare and time
+	$(BIN)/python examples/demo.py --runtime-python $(RUNTIME_VENV)/bin/python --out out/demo
+
+test: $(VENV)/ready ## run the tests (about 15 minutes on two cores)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not full"
+
+test-full: $(VENV)/ready ## run everything, the exhaustive OpInfo sweep included
+	$(BIN)/python -m pytest -n $(JOBS)
+
+check: $(VENV)/ready ## lint, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(MAKE) test
+
+format: $(VENV)/ready ## format and fix imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/ready ## the CPU benchmarks; writes benchmarks/results/
+	$(BIN)/python benchmarks/cpu.py
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) $(RUNTIME_VENV) out build dist *.egg-info

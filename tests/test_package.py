@@ -1,0 +1,80 @@
+"""The package as a whole: imports form a tree, `import lamina` is light, and the wheel holds every module."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import lamina
+
+ROOT = Path(lamina.__file__).parent
+# folder -> folders that it may import from (design: runtime and dialects know none of the others, and so on up)
+ALLOWED = {
+    "runtime": set(),
+    "dialects": set(),
+    "passes": {"dialects"},
+    "targets": {"passes", "dialects"},
+    "compiler": {"targets", "passes", "dialects", "runtime"},
+    "frontend": {"compiler", "dialects", "runtime"},
+    "tools": {"frontend", "compiler", "targets", "passes", "dialects", "runtime"},
+}
+# folder -> packages that must never be imported there, not even inside a function: they belong to the compile workers
+FORBIDDEN = {
+    "frontend": {"mlir", "llvmlite"},
+    "dialects": {"torch"},
+    "passes": {"torch"},
+    "targets": {"torch"},
+    "compiler": {"torch"},
+    "runtime": {"mlir", "llvmlite", "torch"},
+}
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """(relative level, dotted name) of every import in a file."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(0, a.name) for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            found += [(node.level, base)] if base else [(node.level, a.name) for a in node.names]
+    return found
+
+
+def test_imports_form_a_tree():
+    wrong = []
+    for folder, allowed in ALLOWED.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            depth = len(path.relative_to(ROOT).parts)
+            for level, name in imports(path):
+                top = name.split(".")[0]
+                if level == depth and top in ALLOWED and top not in allowed | {folder}:
+                    wrong.append(f"{path.relative_to(ROOT)} imports {top}")
+                if level == 0 and top == "lamina":
+                    wrong.append(f"{path.relative_to(ROOT)} imports {name} absolutely; use a relative import")
+                if level == 0 and top in FORBIDDEN.get(folder, ()):
+                    wrong.append(f"{path.relative_to(ROOT)} imports {top}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_import_lamina_is_light():
+    code = "import sys, lamina; print(sorted({'numpy', 'torch', 'mlir', 'llvmlite', 'click'} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_every_folder_is_packaged():
+    text = (ROOT / "pyproject.toml").read_text()
+    for folder in ALLOWED:
+        for path in (ROOT / folder).rglob("__init__.py"):
+            dotted = ".".join(("lamina", *path.parent.relative_to(ROOT).parts))
+            assert f'"{dotted}"' in text, f"{dotted} is missing from [tool.setuptools] packages"
+
+
+def test_unknown_public_name_lists_the_known():
+    try:
+        lamina.complie  # noqa: B018
+    except AttributeError as error:
+        assert "compile" in str(error)
+    else:
+        raise AssertionError("no error")
