@@ -1,0 +1,108 @@
+"""Compile time and memory of BERT-base after capture: cold, warm in a second process, and Inductor, in one run.
+
+"After capture" is the time inside the backend: what the compiler takes once Dynamo and AOTAutograd have the graph.
+Memory is the peak of the PSS summed over our processes, less that of the process before compiling.
+`python benchmarks/compile_time.py` writes benchmarks/results/compile_time.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "examples"))
+
+
+def pss(pid: int) -> int:
+    """Bytes of proportional set size of a process and its descendants."""
+    import psutil
+
+    total = 0
+    try:
+        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    for process in processes:
+        try:
+            for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+        except (OSError, psutil.Error):
+            pass
+    return total
+
+
+def child(backend: str, name: str) -> None:
+    """Compile one model in this process and print the seconds in the backend and the peak memory as JSON."""
+    import torch
+    import torch._dynamo
+    from models import ZOO
+    from torch._functorch import aot_autograd  # noqa: F401
+
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    model, args = ZOO[name]()
+    model.eval()
+    spent = {}
+    with torch.no_grad():
+        torch.compile(lambda x: x, backend="eager")(torch.zeros(1))
+        base = pss(os.getpid())
+        peak, stop = [base], threading.Event()
+
+        def watch():
+            while not stop.wait(0.05):
+                peak[0] = max(peak[0], pss(os.getpid()))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        for which in ("aot_eager", backend):
+            torch._dynamo.reset()
+            start = time.perf_counter()
+            torch.compile(model, backend=which)(*args)
+            spent[which] = time.perf_counter() - start
+        stop.set()
+    print(json.dumps({"capture": spent["aot_eager"], "whole": spent[backend], "peak": peak[0] - base}))
+
+
+def run(backend: str, model: str, cache: str) -> dict:
+    environment = {**os.environ, "LAMINA_CACHE_DIR": cache, "TORCHINDUCTOR_CACHE_DIR": cache}
+    command = [sys.executable, __file__, "--child", backend, "--model", model]
+    out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return json.loads(out.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--child")
+    parser.add_argument("--model", default="bert_base")
+    options = parser.parse_args()
+    if options.child:
+        return child(options.child, options.model)
+    from timing import write
+
+    rows = ["| | capture s | whole s | after capture s | peak MB |", "|---|---|---|---|---|"]
+    results = {}
+    with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
+        for label, backend, cache in (
+            ("cold", "lamina", ours),
+            ("warm", "lamina", ours),
+            ("Inductor, cold", "inductor", theirs),
+        ):
+            r = run(backend, options.model, cache)
+            after = r["whole"] - r["capture"]
+            results[label] = after
+            rows.append(f"| {label} | {r['capture']:.2f} | {r['whole']:.2f} | {after:.2f} | {r['peak'] / 1e6:.0f} |")
+    rows += ["", f"cold Lamina / cold Inductor: {results['cold'] / results['Inductor, cold']:.2f}"]
+    write("compile_time", f"Compile time of {options.model}", " ".join(["python", *sys.argv]), rows)
+
+
+if __name__ == "__main__":
+    main()

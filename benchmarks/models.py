@@ -1,0 +1,82 @@
+"""Whole models on two threads: Lamina against eager and Inductor, values first, then time.
+
+`python benchmarks/models.py [--inductor] [MODEL …]` writes benchmarks/results/models.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+from models import ZOO  # noqa: E402
+from timing import interleaved, write  # noqa: E402
+
+
+def error(got, exact) -> float:
+    """The largest error of any output, relative to that output's scale."""
+    worst = 0.0
+    for a, b in zip(flat(got), flat(exact)):
+        if isinstance(a, torch.Tensor) and a.is_floating_point() and a.numel():
+            worst = max(worst, ((a.double() - b.double()).abs().max() / b.double().abs().max().clamp_min(1e-30)).item())
+    return worst
+
+
+def flat(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else []
+    return [y for x in values for y in flat(x)]
+
+
+def doubled(value):
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def measure(name: str, inductor: bool) -> str:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model, args = ZOO[name]()
+    model.eval()
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()(*map(doubled, args))
+        eager = model(*args)
+        ours = torch.compile(model, backend="lamina")
+        errors = error(ours(*args), exact), error(eager, exact)
+        calls = {"lamina": lambda: ours(*args), "eager": lambda: model(*args)}
+        if inductor:
+            torch_default = torch.compile(model, backend="inductor")
+            torch_default(*args)
+            calls["inductor"] = lambda: torch_default(*args)
+        t = interleaved(calls, 4.0)
+    ratio = t["eager"].median / t["lamina"].median
+    row = f"| {name} | {errors[0]:.1e} | {errors[1]:.1e} | {t['lamina'].median * 1e3:.2f} | {t['eager'].median * 1e3:.2f} | {ratio:.2f} |"
+    if inductor:
+        row += f" {t['inductor'].median * 1e3:.2f} | {t['inductor'].median / t['lamina'].median:.2f} |"
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inductor", action="store_true", help="time torch.compile's default backend too")
+    parser.add_argument("models", nargs="*", default=[], help=f"of {', '.join(ZOO)}")
+    options = parser.parse_args()
+    torch.set_num_threads(2)
+    head = "| model | error | eager's error | Lamina ms | eager ms | eager / Lamina |"
+    rule = "|---|---|---|---|---|---|"
+    if options.inductor:
+        head, rule = head + " Inductor ms | Inductor / Lamina |", rule + "---|---|"
+    lines = [head, rule]
+    for name in options.models or ZOO:
+        lines.append(measure(name, options.inductor))
+        print(lines[-1], flush=True)
+    lines += ["", "Errors are against the same model in float64, relative to the output's scale; times are medians."]
+    write("models", "Whole models, CPU, two threads", " ".join(["python", *sys.argv]), lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Time per call that is not computing: a one-kernel graph under Dynamo, and an artifact called from numpy.
+
+`python benchmarks/overhead.py` writes benchmarks/results/overhead.md.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from timing import interleaved, write
+
+import lamina
+
+
+def main() -> None:
+    torch.set_num_threads(2)
+    x = torch.randn(64)
+
+    def three(x):
+        return torch.relu(x * 2 + 1)
+
+    backends = {"no-op backend": lambda gm, ex: gm.forward, "lamina": "lamina", "inductor": "inductor"}
+    calls = {"eager": lambda: three(x)}
+
+    def compiled(backend):
+        fresh = torch.compile(lambda x: torch.relu(x * 2 + 1), backend=backend)
+        return lambda: fresh(x)
+
+    noop = torch.compile(lambda x: x, backend=lambda gm, ex: lambda *a: a)
+    calls["Dynamo alone (a backend that returns its input)"] = lambda: noop(x)
+    calls |= {name: compiled(b) for name, b in backends.items() if name != "no-op backend"}
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        program = torch.export.export(Relu(), (x,))
+        path = Path(folder) / "relu.lamina"
+        lamina.export(program, targets=["native"]).save(path)
+        artifact, array, out = lamina.load(path), x.numpy(), np.empty(64, np.float32)
+        calls["artifact from numpy"] = lambda: artifact(array)
+        calls["artifact from numpy, out given"] = lambda: artifact(array, out=out)
+        times = interleaved(calls, 6.0)
+    lines = ["| one kernel, 64 floats | µs a call, median | minimum |", "|---|---|---|"]
+    lines += [f"| {name} | {t.median * 1e6:.2f} | {t.minimum * 1e6:.2f} |" for name, t in times.items()]
+    above = times["lamina"].median - times["Dynamo alone (a backend that returns its input)"].median
+    lines += ["", f"Lamina above Dynamo alone: {above * 1e6:.2f} µs"]
+    write("overhead", "Time per call", " ".join(["python", *sys.argv]), lines)
+
+
+class Relu(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x * 2 + 1)
+
+
+if __name__ == "__main__":
+    main()
