@@ -22,11 +22,7 @@ class PassTimes:
             self.add(name, seconds, calls)
 
     def table(self) -> str:
-        """The table, slowest first:
-
-              ms   share  calls  pass
-            12.3   61.5%      4  canonicalize
-        """
+        """One line per pass, slowest first: `   12.3   61.5%      4  canonicalize`, and the total."""
         total = sum(s for s, _ in self.seconds.values())
         lines = ["      ms   share  calls  pass"]
         for name, (seconds, calls) in sorted(self.seconds.items(), key=lambda item: -item[1][0]):

@@ -121,7 +121,11 @@ def test_dump_writes_changed_steps_and_notes_the_others(module, tmp_path):
     dump = Dump(tmp_path)
     run(module, "canonicalize{max-iterations=4},cse", Observer(dump=dump, label="k/0"))
     run(module, "cse", Observer(dump=dump, label="k/0"))
-    assert sorted(p.name for p in (tmp_path / "k_0").iterdir()) == ["00_input.mlir", "01_canonicalize.mlir", "index.txt"]
+    assert sorted(p.name for p in (tmp_path / "k_0").iterdir()) == [
+        "00_input.mlir",
+        "01_canonicalize.mlir",
+        "index.txt",
+    ]
     index = (tmp_path / "k_0" / "index.txt").read_text().splitlines()
     assert "canonicalize{max-iterations=4}" in index[1]
     assert index[2].startswith("02  cse (unchanged)") and index[3].startswith("03  cse (unchanged)")
@@ -129,7 +133,9 @@ def test_dump_writes_changed_steps_and_notes_the_others(module, tmp_path):
 
 def test_print_after_prints_that_pass_only(module):
     printed = []
-    observer = Observer(print_after=frozenset({"canonicalize"}), on_print=lambda step, text: printed.append((step, text)))
+    observer = Observer(
+        print_after=frozenset({"canonicalize"}), on_print=lambda step, text: printed.append((step, text))
+    )
     run(module, "cse,canonicalize,symbol-dce", observer)
     assert [step for step, _ in printed] == ["canonicalize"]
     assert "func.func @f" in printed[0][1]
