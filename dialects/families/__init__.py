@@ -1,3 +1,15 @@
 """The op families; importing this package fills the registry."""
 
-from . import structure  # noqa: F401
+from . import (  # noqa: F401
+    attention,
+    convolution,
+    embedding_bag,
+    matmul,
+    normalization,
+    pooling,
+    scan,
+    scatter,
+    softmax,
+    sorting,
+    structure,
+)
