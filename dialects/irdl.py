@@ -17,8 +17,11 @@ import typing
 
 from mlir import ir
 from mlir.dialects import irdl
+from mlir.dialects._ods_common import _cext
 
 from .op import Attr, Dims, DTypeAttr, Field, Ints, Literal, Op, OptionalOperand, Variadic, all_ops
+
+_cext.globals.append_dialect_search_prefix(__package__)  # see lamina.py beside this file
 
 _ATTRIBUTE_BASES = {
     int: '"#builtin.integer"',
