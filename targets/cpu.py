@@ -1,0 +1,54 @@
+"""The pipelines that CPU targets share: from one linalg-level kernel to the llvm level.
+
+Each kind of kernel has an emitter pass that writes loops; what follows is the same for all. `plain` is the fallback
+and the oracle: upstream bufferization and straight loops.
+"""
+
+from __future__ import annotations
+
+from .target import Target
+
+PLAIN = (
+    "lamina-outputs-to-arguments",
+    "eliminate-empty-tensors",
+    "one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map}",
+    "lamina-copies-to-linalg",
+    "convert-linalg-to-loops",
+    "canonicalize",
+    "lamina-checks-to-status",
+)
+
+# memref and vector structure out first, then one conversion pass for all dialects at once
+TO_LLVM = (
+    "lamina-kernel-abi",
+    "expand-strided-metadata",
+    "lower-affine",
+    "convert-scf-to-cf",
+    "convert-vector-to-llvm{reassociate-fp-reductions=true}",
+    "finalize-memref-to-llvm",
+    "convert-math-to-llvm",
+    "convert-math-to-libm",
+    "arith-expand",
+    "convert-arith-to-llvm",
+    "convert-index-to-llvm",
+    "convert-cf-to-llvm",
+    "convert-func-to-llvm",
+    "convert-ub-to-llvm",
+    "reconcile-unrealized-casts",
+)
+
+LOOP_KINDS = ("loops", "concat")
+
+
+def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
+    """The steps for a kernel of `kind` on a CPU target."""
+    if plain:
+        return (*PLAIN, "lamina-expand-math", *TO_LLVM)
+    f = target.features
+    if kind in LOOP_KINDS:
+        emitter = f"lamina-emit-loops{{vector_bits={f.vector_bits}}}"
+    else:
+        emitter = f"lamina-emit-{kind.replace('_', '-')}"
+        if kind in ("matmul", "conv", "attention"):
+            emitter += f"{{vector_bits={f.vector_bits} registers={f.registers}}}"
+    return (emitter, "lamina-expand-math", *TO_LLVM)

@@ -1,0 +1,86 @@
+"""From the llvm level of MLIR to LLVM IR text, objects and assembly.
+
+MLIR 22 prints LLVM IR, llvmlite's LLVM 22 reads it, optimises at O2 and emits code: position independent, small code
+model. Only compile workers import this module.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from .target import Target, TargetError
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+_LEVELS = {"O1": 1, "O2": 2, "O3": 3}
+
+
+def to_llvm_ir(module: ir.Module) -> str:
+    """Translate a module at the llvm level to LLVM IR text.
+
+    A module with other ops is a TargetError that names them: MLIR's translation would crash the process on it.
+    """
+    from mlir import ir
+    from mlir.dialects import llvm as mlir_llvm
+
+    left: set[str] = set()
+
+    def visit(op: Any) -> Any:
+        if not op.name.startswith("llvm.") and op.name != "builtin.module":
+            left.add(op.name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    if left:
+        raise TargetError(f"ops below the llvm level's conversion are left: {', '.join(sorted(left))}")
+    return mlir_llvm.translate_module_to_llvmir(module.operation)
+
+
+def emit_object(target: Target, llvm_ir: str) -> bytes:
+    """Optimise `llvm_ir` and return a relocatable object for `target`."""
+    machine, module = _optimised(target, llvm_ir)
+    return machine.emit_object(module)
+
+
+def emit_assembly(target: Target, llvm_ir: str) -> str:
+    """Optimise `llvm_ir` and return assembly for `target`."""
+    machine, module = _optimised(target, llvm_ir)
+    return machine.emit_assembly(module)
+
+
+def optimised_ir(target: Target, llvm_ir: str) -> str:
+    """Optimise `llvm_ir` and return LLVM IR text."""
+    return str(_optimised(target, llvm_ir)[1])
+
+
+@functools.cache
+def _machine(triple: str, cpu: str, attributes: str) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=attributes, opt=2, reloc="pic", codemodel="small", jit=False
+    )
+
+
+def _optimised(target: Target, llvm_ir: str) -> tuple[Any, Any]:
+    # O2 and not O3: same or faster code in all measured kernels, half the time (prototypes/cpu)
+    machine = _machine(target.triple, target.cpu, target.attributes)
+    try:
+        module = llvm.parse_assembly(llvm_ir)
+    except RuntimeError as error:
+        raise TargetError(f"LLVM cannot read the IR for target '{target.name}': {error}") from None
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = True
+    tuning.slp_vectorization = True
+    tuning.loop_unrolling = True
+    tuning.loop_interleaving = True
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return machine, module

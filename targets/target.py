@@ -1,0 +1,69 @@
+"""What a target is: a name, facts about the machine, pipelines as printable tuples, and code emission.
+
+A target's module ends in `TARGET = Target(...)`. Facts live in `Features`, never as branches on a name in passes.
+This module imports neither MLIR nor LLVM, so the user's process may look targets up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+class TargetError(ValueError):
+    """An unknown target, or code that a target cannot emit."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Facts of a machine that the emitters ask for.
+
+    `vector_bits` is the width that loops and tiles should use; `registers` the number of vector registers of it.
+    """
+
+    vector_bits: int = 128
+    registers: int = 16
+    has_fma: bool = False
+    has_vnni: bool = False
+    has_bf16_dot: bool = False
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+
+    def lanes(self, bits: int = 32) -> int:
+        """Elements of `bits` in one vector register."""
+        return max(1, self.vector_bits // bits)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One machine that we compile for.
+
+    `cpu` and `attributes` are LLVM's names for it; `flags` the lower-case CPU flags a host needs to run its code.
+    `pipeline(kind, plain)` gives the steps from a linalg-level kernel to the llvm level.
+    """
+
+    name: str
+    arch: str  # "x86_64", "aarch64", "riscv64"
+    triple: str
+    cpu: str
+    pipelines: Callable[[Target, str, bool], tuple[str, ...]]
+    attributes: str = ""
+    aliases: tuple[str, ...] = ()
+    features: Features = field(default_factory=Features)
+    flags: frozenset[str] = frozenset()
+
+    def pipeline(self, kind: str, plain: bool = False) -> tuple[str, ...]:
+        """The steps for a kernel of `kind` (docs/contracts.md, section 4): our pass names and upstream pass text."""
+        return self.pipelines(self, kind, plain)
+
+    def emit(self, llvm_ir: str) -> bytes:
+        """Optimise LLVM IR text and return a relocatable object."""
+        from .llvm import emit_object
+
+        return emit_object(self, llvm_ir)
+
+    def assembly(self, llvm_ir: str) -> str:
+        """Optimise LLVM IR text and return assembly."""
+        from .llvm import emit_assembly
+
+        return emit_assembly(self, llvm_ir)
