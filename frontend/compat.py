@@ -1,0 +1,166 @@
+"""Everything private of torch that the frontend uses, in one place, each with a check or a way around.
+
+Written against torch 2.13. `check()` runs every self-test and says what is missing; callers use the functions, which
+degrade: without the composite override, composites are recognised from their parts; without the tensor offset, the
+native entry is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+__all__ = ["aot_module_simplified", "min_cut_rematerialization_partition"]
+
+
+def forward_metadata() -> Any | None:
+    """AOTAutograd's view and mutation metadata of the graph being compiled, or None if it cannot be had."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    return getattr(context, "fw_metadata", None)
+
+
+def direct_call_is_safe(metadata: Any) -> bool:
+    """True if AOTAutograd's runtime wrapper would do nothing for this inference graph, so it may be left out."""
+    try:
+        return (
+            metadata.num_mutated_inp_runtime_indices == 0
+            and not metadata.mutated_graph_handled_indices_seen_by_autograd
+            and metadata.num_intermediate_bases == 0
+            and metadata.num_outputs_aliased == 0
+            and not metadata.tokens
+            and metadata.grad_enabled_mutation is None
+            and not metadata.is_rng_op_functionalized
+            and all(type(s).__name__ == "PlainTensorMeta" for s in metadata.subclass_inp_meta)
+            and not any(o.dynamic_dims for o in metadata.output_info)
+        )
+    except AttributeError:
+        return False  # another torch: keep the wrapper
+
+
+def static_inputs(metadata: Any) -> frozenset[int]:
+    """The numbers of the graph inputs that are parameters or buffers; empty if unknown."""
+    return frozenset(getattr(metadata, "static_input_indices", None) or ())
+
+
+@contextlib.contextmanager
+def composites_kept(ops: Sequence[Any]) -> Iterator[bool]:
+    """Trace with composite `ops` left whole; yields False where torch offers no way to.
+
+    Only for inference: kept composites have no backward, and gradients would be dropped **silently**.
+    """
+    try:
+        from torch.export.exported_program import _override_composite_implicit_decomp as override
+    except ImportError:
+        yield False
+        return
+    with override({op: _not_implemented for op in ops}):
+        yield True
+
+
+def _not_implemented(*_args: Any, **_kwargs: Any) -> Any:
+    return NotImplemented
+
+
+def reinterpret(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    """A view of `base`'s storage, `offset` elements after the first element of `base`."""
+    return torch.as_strided(base, size, stride, base.storage_offset() + offset)
+
+
+def _find_fast_reinterpret() -> Callable[..., torch.Tensor]:
+    """The guard module's C++ version (half the time), if it counts offsets as `reinterpret` does."""
+    try:
+        from torch._C._dynamo.guards import _reinterpret_tensor as fast
+    except ImportError:
+        return reinterpret
+    x = torch.arange(6.0)[1:]
+    same = torch.equal(fast(x, (2,), (2,), 1), reinterpret(x, (2,), (2,), 1))
+    return fast if same else reinterpret
+
+
+def _find_empty_strided() -> Callable[..., torch.Tensor]:
+    """`(size, stride, dtype) -> Tensor` on the CPU: the guard module's fast one, else torch's."""
+    try:
+        from torch._C._dynamo.guards import _empty_strided_cpu as fast
+    except ImportError:
+        return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device="cpu")
+    return fast
+
+
+fast_reinterpret = _find_fast_reinterpret()
+empty_strided = _find_empty_strided()
+
+
+def bind_eager(op: Any) -> Callable[..., Any]:
+    """What calls `op` fastest from Python: the C++ function below an OpOverload, else `op`."""
+    if isinstance(op, torch._ops.OpOverload):
+        return getattr(op, "_op", op)
+    return op
+
+
+def symbol_range(symint: torch.SymInt, name: str) -> tuple[int, int | None]:
+    """Inclusive bounds that torch knows for symbol `name` of `symint`'s ShapeEnv; None: unbounded."""
+    env = symint.node.shape_env
+    try:
+        known = next(r for s, r in env.var_to_range.items() if s.name == name)
+        low, high = known.lower, known.upper
+    except (AttributeError, StopIteration):
+        return 0, None
+    # "unbounded" is int_oo, sympy's oo or a number near 2**63
+    top = int(high) if getattr(high, "is_Integer", False) and int(high) < 2**48 else None
+    return (int(low) if getattr(low, "is_Integer", False) and int(low) >= 0 else 0), top
+
+
+def tensor_offset() -> int | None:
+    """Bytes from a Python tensor object to the `at::Tensor` in it, found by looking for its pointer; None if absent."""
+    tensors = [torch.empty(3), torch.empty(2, 2)]
+    words = type(tensors[0]).__basicsize__ // 8
+    for index in range(object.__basicsize__ // 8, words):
+        if all(ctypes.c_uint64.from_address(id(t) + 8 * index).value == t._cdata for t in tensors):
+            return 8 * index
+    return None
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """What is equal for two (fake) tensors exactly when one storage backs both."""
+    return tensor.untyped_storage()._cdata
+
+
+def is_effect(target: Any) -> bool:
+    """True if calls of `target` must keep their order: random numbers, asserts, prints, higher-order ops with tokens."""
+    if not isinstance(target, torch._ops.OpOverload):
+        return isinstance(target, torch._ops.HigherOrderOperator)
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        return True
+    return target.namespace not in ("aten", "prims") or "assert" in target.name() or not target._schema.returns
+
+
+def is_mutation(target: Any) -> bool:
+    """True if `target` writes to an argument."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def check() -> dict[str, bool]:
+    """Run the self-tests: name of the private API -> whether it is there and behaves."""
+    with composites_kept([]) as kept:
+        pass
+    return {
+        "composites_kept": kept,
+        "fast_reinterpret": fast_reinterpret is not reinterpret,
+        "empty_strided": empty_strided((2,), (1,), torch.float32).shape == (2,),
+        "tensor_offset": tensor_offset() is not None,
+        "static_inputs": _has_static_inputs(),
+    }
+
+
+def _has_static_inputs() -> bool:
+    from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
+
+    return "static_input_indices" in ViewAndMutationMeta.__dataclass_fields__

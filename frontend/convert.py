@@ -1,0 +1,347 @@
+"""FX nodes (functional ATen) to a graph record.
+
+    part = convert(nodes, outputs)      # Part: the record, and how torch tensors map to its inputs and outputs
+
+A record holds row-major tensors only. A strided input enters as its buffer followed by views (layout.py); an output
+leaves as the buffer that eager's strides describe, so every result has eager's sizes and strides. Outputs are always
+buffers of their own (never views of inputs or of each other): views of one buffer are made by the caller (glue.py).
+
+One rule per ATen op: `aten.registry.converters()["aten.add.Tensor"](context, *args, **kwargs)`. Arguments are
+`Value`s for tensors, `dims.Expr` or int for sizes, Python scalars, names for dtypes, None for devices and layouts.
+"""
+
+from __future__ import annotations
+
+import base64
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..dialects import dims
+from ..dialects.dims import Dim, Expr
+from ..dialects.op import registry
+from ..dialects.record import Graph, Location, Symbol, TensorType
+from . import compat, sizes, values
+from .aten.registry import Unsupported, Value, converters
+from .layout import Layout
+from .values import NotOurs
+
+# get_attr tensors up to this size are literals of the record; larger ones are inputs that never change.
+_LITERAL_BYTES = 1024
+
+
+@dataclass
+class OutputSpec:
+    """One result tensor: FX node, element type, sizes and strides (torch's symbol names); `mutates` an input node."""
+
+    node: fx.Node
+    dtype: torch.dtype
+    size: tuple[Dim, ...]
+    stride: tuple[Dim, ...]
+    mutates: fx.Node | None = None
+
+
+@dataclass
+class Part:
+    """A record and its ties to FX: tensors in the order of its inputs, then the symbols' names in torch."""
+
+    graph: Graph
+    inputs: list[fx.Node] = field(default_factory=list)
+    symbols: list[str] = field(default_factory=list)
+    outputs: list[OutputSpec] = field(default_factory=list)
+    node_of: list[fx.Node] = field(default_factory=list)  # FX node per record node, for errors
+
+
+class Context:
+    """What a converter works with: the record being built and the node being converted."""
+
+    def __init__(self, name: str = "main", weights: Iterable[fx.Node] = ()):
+        self.graph = Graph(name)
+        self.location = Location()
+        self.out_type: Any = None
+        self.node: fx.Node | None = None
+        self.inputs: dict[fx.Node, int] = {}
+        self.node_of: list[fx.Node] = []
+        self._producer: dict[int, str] = {}  # value -> the op that made it
+        self._env: dict[fx.Node, Any] = {}
+        self._weights = frozenset(weights)
+        self._symbols: dict[str, torch.SymInt] = {}
+
+    # -- for converters ---------------------------------------------------------------------------------------
+    def op(self, name: str, *operands: Value | None, **attributes: Any) -> Any:
+        """Append `lamina.<name>` at the current location; returns a Value, or a tuple of them."""
+        ids = [None if v is None else v.id for v in operands]
+        result = self.graph.add(name, *ids, location=self.location, **attributes)
+        self.node_of.append(self.node)  # type: ignore[arg-type]
+        self._producer.update((r, name) for r in self.graph.nodes[-1].results)
+        return tuple(Value(r) for r in result) if isinstance(result, tuple) else Value(result)
+
+    def type(self, value: Value) -> TensorType:
+        """The type of a value."""
+        return self.graph.types[value.id]
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """`value` as `dtype`; itself if it is that already."""
+        return value if self.type(value).dtype == dtype else self.op("cast", value, dtype=dtype)
+
+    def scalar(self, number: bool | int | float | Expr, dtype: str, shape: Sequence[Dim] = ()) -> Value:
+        """A tensor of `shape` filled with a number or a symbolic size."""
+        if not isinstance(number, Expr):
+            return self.op("full", shape=tuple(shape), value=number, dtype=dtype)
+        value = self.cast(self.op("size_value", dim=(number,)), dtype)
+        return self.op("expand", value, shape=tuple(shape)) if shape else value
+
+    def promote(self, *args: Any) -> tuple[tuple[Value, ...], str]:
+        """Bring tensors and Python numbers to the dtype torch computes in; returns them and the dtype."""
+        from .aten.promotion import promote
+
+        return promote(self, *args)
+
+    # -- nodes ------------------------------------------------------------------------------------------------
+    def convert(self, node: fx.Node) -> None:
+        """Convert one call_function or get_attr node; Unsupported or NotOurs says why it must run in eager."""
+        self.node, self.location = node, values.location(node)
+        if node.target is operator.getitem:
+            self._env[node] = self._item(node)
+            return
+        rule = converters().get(str(node.target))
+        if rule is None:
+            raise Unsupported("no converter")
+        self.out_type = values.result_types(node)
+        args = [self._argument(a) for a in node.args]
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
+        if node.target is torch.ops.aten.as_strided.default:
+            args[0] = self._flat(node.args[0], args[0])
+        result = rule(self, *args, **kwargs)
+        self._check(result, self.out_type)
+        self._env[node] = result
+
+    def value(self, node: fx.Node) -> Value:
+        """The value of a tensor node, which becomes an input of the record if no converted node made it."""
+        if node not in self._env:
+            self._env[node] = self._literal(node) or self._input(node)
+        found = self._env[node]
+        if not isinstance(found, Value):
+            raise Unsupported("a list of tensors where one is needed")
+        return found
+
+    def _item(self, node: fx.Node) -> Any:
+        source, index = node.args
+        items = self._env.get(source)  # type: ignore[arg-type]
+        if isinstance(items, (list, tuple)) and isinstance(index, int):
+            if items[index] is None:
+                raise Unsupported("a result that the converter leaves out")
+            return items[index]
+        return self.value(node)
+
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, fx.Node):
+            known = arg.meta.get("val")
+            if isinstance(known, torch.Tensor):
+                return self.value(arg)
+            if isinstance(known, (torch.SymInt, int)) and not isinstance(known, bool):
+                return self._size(known)
+            if isinstance(self._env.get(arg), (list, tuple)):
+                return self._env[arg]
+            raise Unsupported(f"an argument that is a {type(known).__name__}")
+        if isinstance(arg, (list, tuple)):
+            return [self._argument(a) for a in arg]
+        if isinstance(arg, torch.dtype):
+            return values.dtype_name(arg)
+        if isinstance(arg, torch.SymInt):
+            return self._size(arg)
+        if isinstance(arg, (bool, int, float, str)) or arg is None:
+            return arg
+        if isinstance(arg, (torch.device, torch.layout, torch.memory_format)):
+            return None
+        raise Unsupported(f"an argument that is a {type(arg).__name__}")
+
+    def _size(self, size: Any) -> Dim:
+        self._note(size)
+        return sizes.to_dim(size)
+
+    def _note(self, *found: Any) -> None:
+        """Remember the symbols in sizes: they must be declared on the record."""
+        for size in found:
+            if isinstance(size, torch.SymInt):
+                for name in sizes.free_symbols(size):
+                    self._symbols.setdefault(name, size)
+
+    # -- inputs -----------------------------------------------------------------------------------------------
+    def _input(self, node: fx.Node) -> Value:
+        fake = node.meta.get("val")
+        type = values.tensor_type(fake)
+        where = values.layout(fake)
+        self._note(*fake.shape, *fake.stride())
+        kind = "weight" if node in self._weights else "input"
+        value = Value(self.graph.add_input(node.name, TensorType(type.dtype, where.buffer), kind))
+        self.inputs[node] = value.id
+        return self._logical(value, where)
+
+    def _logical(self, value: Value, where: Layout) -> Value:
+        """The tensor that lies in buffer `value` as `where` says."""
+        if where.contiguous:
+            return value
+        if where.order is None:
+            return self.op("as_strided", value, shape=where.shape, strides=where.strides, offset=0)
+        kept = sorted(where.order)
+        places = [where.order.index(i) for i in kept]
+        if places != list(range(len(places))):
+            value = self.op("permute", value, dims=tuple(places))
+        if not where.broadcast:
+            return value
+        unit = tuple(1 if i in where.broadcast else n for i, n in enumerate(where.shape))
+        return self.op("expand", self.op("reshape", value, shape=unit), shape=where.shape)
+
+    def _literal(self, node: fx.Node) -> Value | None:
+        if node.op != "get_attr":
+            return None
+        tensor = operator.attrgetter(str(node.target))(node.graph.owning_module)
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() * tensor.element_size() > _LITERAL_BYTES:
+            return None
+        type = values.tensor_type(tensor)
+        raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        data = base64.b64encode(raw).decode("ascii")
+        return self.op("constant", dtype=type.dtype, shape=type.shape, data=data)
+
+    def _flat(self, node: Any, value: Value) -> Value:
+        """The storage of a dense tensor as a flat value, for as_strided."""
+        where = values.layout(node.meta["val"])
+        if not where.dense or node.meta["val"].storage_offset() != 0:
+            raise Unsupported("as_strided of a tensor with gaps")
+        return value if where.contiguous else self.op("permute", value, dims=where.order)
+
+    # -- results ----------------------------------------------------------------------------------------------
+    def _check(self, result: Any, expected: Any) -> None:
+        """Compare a converter's results with eager's types: a difference must not reach the user."""
+        if isinstance(expected, TensorType):
+            self._check_one(result, expected)
+            return
+        if not isinstance(result, (list, tuple)) or len(result) != len(expected):
+            raise Unsupported(f"the converter gives {result}, eager {len(expected)} results")
+        for r, e in zip(result, expected):
+            if r is not None and e is not None:
+                self._check_one(r, e)
+
+    def _check_one(self, value: Any, expected: TensorType) -> None:
+        if not isinstance(value, Value):
+            raise Unsupported(f"the converter gives a {type(value).__name__}, eager a tensor")
+        if self.type(value) != expected:
+            raise Unsupported(f"the converter gives {self.type(value)}, eager {expected}")
+
+    def buffer(self, node: fx.Node) -> tuple[Value, OutputSpec]:
+        """The value of `node` as a buffer of its own in eager's layout, and what torch needs to allocate it."""
+        fake = node.meta["val"]
+        where = values.layout(fake)
+        if not where.dense:
+            raise NotOurs("a result with gaps between its elements")
+        self._note(*fake.shape, *fake.stride())
+        value = self.value(node)
+        if not where.contiguous:
+            value = self.op("permute", value, dims=where.order)
+        return self.own(value), OutputSpec(node, fake.dtype, where.shape, where.strides)
+
+    def own(self, value: Value) -> Value:
+        """`value` in a buffer that is no input, literal, other output, or view of one."""
+        made_by = self._producer.get(value.id)
+        shared = made_by is None or made_by in ("constant", "weight") or registry(made_by).category == "view"
+        taken = any(o.value == value.id for o in self.graph.outputs)
+        return self.op("materialize", value) if shared or taken else value
+
+    def finish(self) -> list[str]:
+        """Declare the symbols as s0, s1 ..., so that equal graphs are equal records.
+
+        A symbol that is a size of an input is read there; any other becomes an int input. Returns torch's names of
+        the latter, in the order of those inputs.
+        """
+        used = {name for t in self.graph.types for d in t.shape for name in dims.symbols(d)} | set(self._symbols)
+        passed, names = [], {}
+        for name in sorted(used, key=_symbol_key):
+            if name not in self._symbols:
+                raise NotOurs(f"size symbol {name} has no source")
+            low, high = compat.symbol_range(self._symbols[name], name)
+            input, dim = self._source(name)
+            if input < 0:
+                input = len(self.graph.inputs)
+                self.graph.add_input(f"s{len(names)}", TensorType("i64", ()), "scalar")
+                passed.append(name)
+            names[name] = dims.symbol(f"s{len(names)}")
+            self.graph.symbols.append(Symbol(str(names[name]), low, high, 1, input, dim))
+        _rename(self.graph, names)
+        return passed
+
+    def _source(self, name: str) -> tuple[int, int]:
+        wanted = dims.symbol(name)
+        for number, declared in enumerate(self.graph.inputs):
+            for dim, size in enumerate(self.graph.types[declared.value].shape):
+                if size == wanted:
+                    return number, dim
+        return -1, -1
+
+
+def _rename(graph: Graph, names: Mapping[str, Dim]) -> None:
+    """Replace symbols in every type and attribute."""
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Expr):
+            return dims.substitute(value, names)
+        return tuple(map(renamed, value)) if isinstance(value, tuple) else value
+
+    if names:
+        graph.types = [TensorType(t.dtype, renamed(t.shape)) for t in graph.types]
+        graph.nodes = [replace(n, attributes={k: renamed(v) for k, v in n.attributes.items()}) for n in graph.nodes]
+
+
+def _symbol_key(name: str) -> tuple[str, int]:
+    return name[0], int(name[1:]) if name[1:].isdigit() else 0
+
+
+def convert(
+    nodes: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    mutations: Sequence[tuple[fx.Node, fx.Node]] = (),
+    weights: Iterable[fx.Node] = (),
+    name: str = "main",
+) -> Part:
+    """Convert `nodes` (in order) into a Part with `outputs` as results.
+
+    `mutations` are (input, new value) pairs: the value is written to the input's storage after the call.
+    Raises Unsupported or NotOurs when a node, an input or an output has no form.
+    """
+    context = Context(name, weights)
+    for node in nodes:
+        context.convert(node)
+    part = Part(context.graph)
+    for node in outputs:
+        value, spec = context.buffer(node)
+        context.graph.add_output(value.id, node.name)
+        part.outputs.append(spec)
+    for target, source in mutations:
+        value, spec = _mutation(context, target, source)
+        context.graph.add_output(value.id, f"new_{target.name}", mutates=target.name)
+        part.outputs.append(spec)
+    part.symbols = context.finish()
+    part.inputs = list(context.inputs)
+    part.node_of = context.node_of
+    return part
+
+
+def _mutation(context: Context, target: fx.Node, source: fx.Node) -> tuple[Value, OutputSpec]:
+    """The new contents of input `target`, in the order of its memory."""
+    where = values.layout(target.meta["val"])
+    if not where.dense:
+        raise NotOurs("an input with gaps is written")
+    context.value(target)  # it is an input of the record even if nothing reads it
+    value = context.value(source)
+    expected, given = values.tensor_type(target.meta["val"]), context.type(value)
+    if given != expected:
+        value = context.cast(value, expected.dtype)
+        if given.shape != expected.shape:
+            value = context.op("expand", value, shape=expected.shape)
+    if not where.contiguous:
+        value = context.op("permute", value, dims=where.order)
+    return context.own(value), OutputSpec(target, target.meta["val"].dtype, where.shape, where.strides, mutates=target)

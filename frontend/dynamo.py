@@ -1,0 +1,203 @@
+"""The torch.compile backend: `torch.compile(model, backend="lamina")`.
+
+    FX graph of Dynamo → AOTAutograd (functional ATen, forward and backward) → classify → schedule → parts → glue
+
+* Composites (linear, attention, rms_norm) stay whole in inference. In training graphs that would drop gradients
+  silently, so a graph that turns out to need gradients is traced again without.
+* A graph that is all compiled needs none of AOTAutograd's runtime wrapper when it neither mutates nor aliases; then
+  Dynamo gets our function itself. With eager ops inside, the wrapper stays: it sets the modes they run under.
+* What cannot be compiled runs in eager, op by op; what fails to compile, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from . import compat, glue, launcher, values
+from .aten.registry import Unsupported
+from .convert import Part, convert
+from .options import BackendOptions, backend_options
+from .partition import Step, classify, is_size, schedule
+from .stats import COUNTERS
+from .values import NotOurs
+
+_aten = torch.ops.aten
+# Composites that are one op of ours; decomposed, they would have to be recognised from their parts.
+_WHOLE = (_aten.linear.default, _aten.scaled_dot_product_attention.default, _aten.rms_norm.default)
+
+
+class _NeedsGradients(Exception):
+    """AOTAutograd wants a forward and a backward graph: trace again with composites decomposed."""
+
+
+class _Compilation:
+    """One call of the backend: what its graphs share, and what is known about the result."""
+
+    def __init__(self, options: BackendOptions):
+        self.options = options
+        self.direct: Callable[..., Any] | None = None
+
+    def compiler(self, kind: str, whole: bool) -> Callable[..., Any]:
+        """AOTAutograd's callback for the graph of `kind`: "forward", "backward" or "inference"."""
+
+        def compile_graph(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            if whole and kind != "inference":
+                raise _NeedsGradients
+            metadata = compat.forward_metadata()
+            weights: frozenset[int] = frozenset()
+            if kind == "inference" and not torch.is_grad_enabled():
+                weights = compat.static_inputs(metadata)
+            made = build(gm, self.options, weights)
+            COUNTERS.add("training_graphs" if kind != "inference" else "graphs")
+            if kind == "inference" and made.all_compiled and compat.direct_call_is_safe(metadata):
+                self.direct = made.function(boxed=False)
+            return made.function(boxed=True)
+
+        return compile_graph
+
+
+def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
+    """Compile one Dynamo graph; `mode` and `options` are checked (options.py)."""
+    options = backend_options(keywords)
+    _warm_workers()
+    gradients = torch.is_grad_enabled() and any(_requires_grad(e) for e in example_inputs)
+    if not gradients:
+        try:
+            with compat.composites_kept(_WHOLE):
+                return _trace(gm, example_inputs, options, whole=True)
+        except _NeedsGradients:
+            pass
+    return _trace(gm, example_inputs, options, whole=False)
+
+
+def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, whole: bool) -> Callable[..., Any]:
+    compilation = _Compilation(options)
+    wrapped = compat.aot_module_simplified(
+        gm,
+        inputs,
+        fw_compiler=compilation.compiler("forward", whole),
+        bw_compiler=compilation.compiler("backward", whole),
+        inference_compiler=compilation.compiler("inference", whole),
+        partition_fn=compat.min_cut_rematerialization_partition,
+        decompositions={},
+        keep_inference_input_mutations=True,
+    )
+    if compilation.direct is not None:
+        COUNTERS.add("direct")
+        return compilation.direct
+    return wrapped
+
+
+class Built:
+    """A graph with its compiled parts."""
+
+    def __init__(self, made: glue.Glue, all_compiled: bool):
+        self.glue, self.all_compiled = made, all_compiled
+
+    def function(self, boxed: bool) -> Callable[..., Any]:
+        """The callable of the whole graph."""
+        return self.glue.function(boxed)
+
+
+def build(gm: fx.GraphModule, options: BackendOptions, weights: frozenset[int] = frozenset()) -> Built:
+    """Partition a functional ATen graph and compile its parts; nodes that fail to compile are retried in eager."""
+    eager = classify(gm)
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    written = {n.args[0] for n in gm.graph.nodes if n.op == "call_function" and compat.is_mutation(n.target)}
+    constant = {n for i, n in enumerate(placeholders) if i in weights and n not in written}
+    while True:
+        steps = schedule(gm, eager)
+        try:
+            made = glue.Glue(gm, steps, _PartMaker(options, constant))
+            break
+        except _PartFailed as failed:
+            eager.update(dict.fromkeys(failed.nodes, failed.reason))
+        except glue.Unbound as unbound:
+            eager.update(dict.fromkeys(unbound.nodes, str(unbound)))
+    _count(steps, eager)
+    return Built(made, all_compiled=all(s.compiled or all(map(is_size, s.nodes)) for s in steps))
+
+
+class _PartFailed(Exception):
+    """Nodes that have to run in eager after all."""
+
+    def __init__(self, nodes: Sequence[fx.Node], reason: str):
+        super().__init__(reason)
+        self.nodes, self.reason = list(nodes), reason
+
+
+class _PartMaker:
+    """Converts and compiles the nodes of one step, as glue asks for it."""
+
+    def __init__(self, options: BackendOptions, weights: set[fx.Node]):
+        self.options, self.weights = options, weights
+
+    def __call__(
+        self,
+        number: int,
+        nodes: list[fx.Node],
+        outputs: list[fx.Node],
+        mutations: list[tuple[fx.Node, fx.Node]],
+    ) -> glue.BoundPart:
+        try:
+            part = convert(nodes, outputs, mutations, self.weights)
+        except (Unsupported, NotOurs) as error:
+            raise _PartFailed(_all_nodes(nodes, mutations), str(error)) from error
+        return glue.BoundPart(self._load(part, nodes, mutations), part.inputs, part.symbols)
+
+    def _load(self, part: Part, nodes: list[fx.Node], mutations: list[Any]) -> Callable[..., Any]:
+        from ..compiler.errors import CompileError
+
+        if os.environ.get("LAMINA_INTERPRET", "") not in ("", "0"):
+            return launcher.interpret(part)
+        try:
+            return launcher.compile_part(part, self.options)
+        except CompileError as error:
+            COUNTERS.failure(str(error))
+            places = set(error.nodes)
+            failed = [n for n in nodes if values.location(n) in places]
+            raise _PartFailed(failed or _all_nodes(nodes, mutations), f"compilation failed: {error}") from error
+
+
+def _all_nodes(nodes: list[fx.Node], mutations: list[tuple[fx.Node, fx.Node]]) -> list[fx.Node]:
+    copies = [u for target, _ in mutations for u in target.users if u.target is _aten.copy_.default]
+    return [*nodes, *copies]
+
+
+def _count(steps: Sequence[Step], eager: dict[fx.Node, str]) -> None:
+    for step in steps:
+        if step.compiled:
+            COUNTERS.add("parts")
+            COUNTERS.add("compiled_nodes", len(step.nodes))
+    for node, reason in eager.items():
+        if reason:
+            COUNTERS.add("eager_nodes")
+            COUNTERS.fallback(str(node.target), reason, values.location(node))
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _warm_workers() -> None:
+    """Start the compile workers, so that their start-up is hidden behind tracing."""
+    if os.environ.get("LAMINA_INTERPRET", "") in ("", "0"):
+        from ..compiler import pool
+
+        pool.warm()
+
+
+def register() -> None:
+    """Make `backend="lamina"` known to torch also where the package's entry points are not installed."""
+    from torch._dynamo.backends import registry
+
+    if "lamina" not in registry._BACKENDS:
+        registry.register_backend(backend, name="lamina")
+
+
+register()

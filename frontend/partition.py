@@ -1,0 +1,153 @@
+"""Which FX nodes are compiled, and in what order: a linear list schedule with few, large compiled parts.
+
+    classify(gm)  ->  {node: reason}    nodes that must run in eager, by trying every converter once
+    schedule(gm, eager)  ->  [Step]     alternating compiled and eager steps in an order that keeps dependences,
+                                        the mutual order of effects (random numbers, asserts, prints), and mutations
+                                        after everything that came before them
+
+The schedule keeps two queues of ready nodes, and leaves one kind only when it runs dry: 1-4 ms for 1400 nodes, where
+torch's CapabilityBasedPartitioner is quadratic (0.8 s).
+"""
+
+from __future__ import annotations
+
+import heapq
+import operator
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import torch
+from torch import fx
+
+from ..dialects.op import OpError
+from . import compat
+from .aten.registry import Unsupported
+from .convert import Context
+from .sizes import SizeError
+from .values import NotOurs, layout
+
+
+@dataclass
+class Step:
+    """Nodes run together: by one compiled part, or one by one in eager."""
+
+    compiled: bool
+    nodes: list[fx.Node] = field(default_factory=list)
+
+
+def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
+    """The call nodes that cannot be compiled, with the reason."""
+    context = Context("trial")
+    eager: dict[fx.Node, str] = {}
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or is_size(node):
+            continue
+        if node.target is operator.getitem and node.args[0] in eager:
+            eager[node] = ""  # goes with its producer
+            continue
+        if _is_copy_to_input(node):
+            reason = _copy_reason(context, node)
+            if reason:
+                eager[node] = reason
+            continue
+        try:
+            context.convert(node)
+            _check_dense(node)
+        except (Unsupported, NotOurs, SizeError, OpError) as error:
+            eager[node] = str(error)
+        except Exception as error:  # a bug in a converter must cost speed, not the user's program
+            eager[node] = f"internal error in the converter: {type(error).__name__}: {error}"
+    return eager
+
+
+def _check_dense(node: fx.Node) -> None:
+    """A result that is no view must fill its buffer: what is handed out has eager's strides."""
+    value = node.meta.get("val")
+    made_here = isinstance(value, torch.Tensor) and not any(
+        isinstance(a.meta.get("val"), torch.Tensor)
+        and compat.storage_key(a.meta["val"]) == compat.storage_key(value)
+        for a in node.all_input_nodes
+    )
+    if made_here and not layout(value).dense:
+        raise NotOurs("a result with gaps between its elements")
+
+
+def is_size(node: fx.Node) -> bool:
+    """True for arithmetic on sizes (`sym_size`, `mul` of SymInts), which the calling code computes itself."""
+    value = node.meta.get("val")
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)) and node.op == "call_function"
+
+
+def _is_copy_to_input(node: fx.Node) -> bool:
+    return node.target is torch.ops.aten.copy_.default and getattr(node.args[0], "op", "") == "placeholder"
+
+
+def _copy_reason(context: Context, node: fx.Node) -> str:
+    """Why `copy_(input, value)` at the end of the graph cannot be written by compiled code; "" if it can."""
+    target, source = node.args[:2]
+    try:
+        if not isinstance(source, fx.Node) or not layout(target.meta["val"]).dense:
+            return "the written input has gaps between its elements"
+        context.value(target)
+        context.value(source)
+    except (Unsupported, NotOurs) as error:
+        return str(error)
+    return ""
+
+
+def schedule(gm: fx.GraphModule, eager: Collection[fx.Node]) -> list[Step]:
+    """Order the call nodes of `gm` into steps; size arithmetic and getitem of eager tuples count as eager."""
+    nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
+    number = {n: i for i, n in enumerate(nodes)}
+    waits, users = _dependences(nodes, number)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+
+    def compiled(i: int) -> bool:
+        return nodes[i] not in eager and not is_size(nodes[i])
+
+    def release(i: int) -> None:
+        heapq.heappush(ready[compiled(i)], i)
+
+    for i, count in enumerate(waits):
+        if not count:
+            release(i)
+    steps: list[Step] = []
+    current = False  # what eager can do first makes later compiled parts larger
+    while ready[True] or ready[False]:
+        if not ready[current]:
+            current = not current
+        i = heapq.heappop(ready[current])
+        if not steps or steps[-1].compiled != current:
+            steps.append(Step(current))
+        steps[-1].nodes.append(nodes[i])
+        for user in users[i]:
+            waits[user] -= 1
+            if not waits[user]:
+                release(user)
+    return steps
+
+
+def _dependences(nodes: list[fx.Node], number: dict[fx.Node, int]) -> tuple[list[int], list[list[int]]]:
+    """How many nodes each node waits for, and which nodes wait for it."""
+    before: list[set[int]] = []
+    last_effect = last_mutation = -1
+    since_mutation: list[int] = []
+    for i, node in enumerate(nodes):
+        needs = {number[a] for a in node.all_input_nodes if a in number}
+        if last_mutation >= 0:
+            needs.add(last_mutation)
+        if compat.is_mutation(node.target):
+            needs.update(since_mutation)
+            last_mutation, since_mutation = i, []
+        else:
+            since_mutation.append(i)
+        if compat.is_effect(node.target):
+            if last_effect >= 0:
+                needs.add(last_effect)
+            last_effect = i
+        before.append(needs)
+    users: list[list[int]] = [[] for _ in nodes]
+    for i, needs in enumerate(before):
+        for n in needs:
+            users[n].append(i)
+    return [len(needs) for needs in before], users

@@ -1,0 +1,78 @@
+"""Counters of what was compiled and what ran in eager: `lamina.stats()`; `LAMINA_LOG=fallback` prints fallbacks.
+
+    >>> lamina.stats()["fallback"]
+    {'aten.nonzero.default': {'count': 1, 'reason': 'no converter', 'places': ['model.py:31 (nonzero)']}}
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+from ..dialects.record import Location
+
+
+class Counters:
+    """Numbers since the start or the last `reset`; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Start again from zero."""
+        with self._lock:
+            self._counts = dict.fromkeys(
+                ("graphs", "direct", "parts", "kernels", "compiled_nodes", "eager_nodes", "training_graphs"), 0
+            )
+            self._fallback: dict[str, dict[str, Any]] = {}
+            self._failures: list[str] = []
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Count `amount` more of `name`."""
+        with self._lock:
+            self._counts[name] += amount
+
+    def fallback(self, op: str, reason: str, place: Location) -> None:
+        """Note that a node runs in eager."""
+        with self._lock:
+            entry = self._fallback.setdefault(op, {"count": 0, "reason": reason, "places": []})
+            entry["count"] += 1
+            where = str(place)
+            if where not in entry["places"] and len(entry["places"]) < 20:
+                entry["places"].append(where)
+        if "fallback" in os.environ.get("LAMINA_LOG", "").split(","):
+            print(f"lamina: {op} at {where} runs in eager: {reason}", file=sys.stderr)
+
+    def failure(self, message: str) -> None:
+        """Note a compilation that failed; its ops run in eager."""
+        with self._lock:
+            self._failures.append(message)
+        if os.environ.get("LAMINA_LOG"):
+            print(f"lamina: compilation failed, its ops run in eager: {message}", file=sys.stderr)
+
+    def snapshot(self) -> dict[str, Any]:
+        """All numbers as plain data, with Dynamo's graph breaks."""
+        with self._lock:
+            found: dict[str, Any] = dict(self._counts)
+            found["fallback"] = {k: {**v, "places": list(v["places"])} for k, v in self._fallback.items()}
+            found["failures"] = list(self._failures)
+        found["graph_breaks"] = _graph_breaks()
+        return found
+
+
+def _graph_breaks() -> dict[str, int]:
+    torch = sys.modules.get("torch")
+    if torch is None or "torch._dynamo" not in sys.modules:
+        return {}
+    return dict(torch._dynamo.utils.counters.get("graph_break", {}))
+
+
+COUNTERS = Counters()
+
+
+def stats() -> dict[str, Any]:
+    """What has been compiled in this process, and which ops ran in eager and why."""
+    return COUNTERS.snapshot()
