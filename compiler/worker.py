@@ -19,6 +19,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from typing import Any
 
 from . import messages
@@ -36,23 +37,29 @@ def main(arguments: list[str]) -> None:
         os.dup2(null, descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the user's process, which then closes our sockets
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
-    import_compiler()
+    broken = import_compiler()
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not data:
             return
-        if os.fork() == 0:
+        if broken:
+            os.write(descriptors[1], broken.encode())  # and the closed socket says that this worker is dead
+        elif os.fork() == 0:
             control.close()
             _become_worker(*descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def import_compiler() -> None:
-    """Import all that jobs need, so that forked workers have it at once."""
-    from . import jobs
+def import_compiler() -> str:
+    """Import all that jobs need, so that forked workers have it at once; returns what went wrong, or ""."""
+    try:
+        from . import jobs
 
-    jobs.import_all()
+        jobs.import_all()
+    except Exception:
+        return traceback.format_exc()
+    return ""
 
 
 def _become_worker(connection: int, log: int) -> None:
@@ -67,8 +74,6 @@ def _become_worker(connection: int, log: int) -> None:
         serve(socket.socket(fileno=connection))
         status = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -107,6 +112,8 @@ def describe(error: Exception) -> dict[str, Any]:
 
 
 def _limit_memory() -> None:
+    if not sys.platform.startswith("linux"):
+        return
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]

@@ -102,19 +102,32 @@ def find_pass(name: str) -> Callable[..., None]:
         if module.isidentifier() and importlib.util.find_spec(f"{__package__}.{module}"):
             importlib.import_module(f".{module}", __package__)
     if name not in registry.passes():
-        near = difflib.get_close_matches(name, load_passes(), 3, 0.5)
+        broken = _import_all(stop=lambda: name in registry.passes())
         if name not in registry.passes():
+            near = difflib.get_close_matches(name, registry.passes(), 3, 0.5)
             hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(sorted(registry.passes()))}"
-            raise PipelineError(f"there is no pass '{name}'; {hint}")
+            raise PipelineError("; ".join([f"there is no pass '{name}'", hint, *broken]))
     return registry.passes()[name]
 
 
 def load_passes() -> list[str]:
     """Import every module of `passes/`, which fills the registry, and return the names of our passes."""
+    _import_all()
+    return sorted(registry.passes())
+
+
+def _import_all(stop: Callable[[], bool] = lambda: False) -> list[str]:
+    """Import the modules of `passes/` until `stop()`; says which do not import, so that one cannot hide the others."""
+    broken = []
     package = importlib.import_module(__package__ or "")
     for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f".{module.name}", __package__)
-    return sorted(registry.passes())
+        if stop():
+            break
+        try:
+            importlib.import_module(f".{module.name}", __package__)
+        except ImportError as error:
+            broken.append(f"passes/{module.name}.py does not import: {error}")
+    return broken
 
 
 def near_names(name: str) -> list[str]:

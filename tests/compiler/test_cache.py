@@ -3,6 +3,7 @@
 import os
 
 import pytest
+
 from lamina.compiler import cache as caches
 from lamina.compiler.cache import Cache
 from lamina.compiler.sources import fingerprint

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+
 from lamina.compiler.messages import Message
 from lamina.compiler.pool import Died, Pool
 

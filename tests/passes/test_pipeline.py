@@ -1,6 +1,7 @@
 """Pipelines as text: parse and print, options, nesting, and errors that name the element."""
 
 import pytest
+
 from lamina.passes import pipeline as pipelines
 from lamina.passes import registry
 from lamina.passes.pipeline import OurPass, PipelineError, UpstreamPass, parse, to_text

@@ -1,13 +1,14 @@
 """Running pipelines: order, failures, verification, times, dumps and reproducers."""
 
 import pytest
+from mlir import ir
+
 from lamina.passes import registry
 from lamina.passes.dump import Dump
 from lamina.passes.pass_manager import Observer, PassFailure, run
 from lamina.passes.pass_times import PassTimes
 from lamina.passes.pipeline import PipelineError
 from lamina.passes.reproducer import ReproducerError, read_reproducer
-from mlir import ir
 
 TEXT = """
 func.func @f(%x: i32) -> i32 {

@@ -1,0 +1,134 @@
+"""The levels of IR and the steps between them: the compiler as one page.
+
+    lamina  --GRAPH_PIPELINE-->  kernels    the whole graph, in one module
+    kernels --lower_to_linalg--> linalg     from here on each kernel by itself
+    linalg  --target.pipeline--> loops      up to `lamina-kernel-abi`
+    loops   --target.pipeline--> llvm       the rest of it
+    llvm    --translation-->     llvmir     text
+    llvmir  --LLVM-->            asm, obj   text, bytes
+
+The names are the values of `--from`, `--to` and `--emit`. This module runs in workers; it imports MLIR inside functions
+only, so that the command line can read the names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..targets import Target
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+    from ..passes.pass_manager import Observer
+
+LEVELS = ("lamina", "kernels", "linalg", "loops", "llvm", "llvmir", "asm", "obj")
+MLIR_LEVELS = LEVELS[:5]
+
+GRAPH_PIPELINE = (
+    "lamina-canonicalize",
+    "lamina-cse",
+    "lamina-fold-constants",
+    "lamina-canonicalize",
+    "lamina-cse",
+    "lamina-dce",
+    "lamina-form-kernels",
+    "lamina-outline",
+)
+
+_LOOPS_END = "lamina-kernel-abi"
+
+
+class LevelError(ValueError):
+    """A level that does not exist or cannot be reached."""
+
+
+def check_level(name: str) -> str:
+    """`name` if it is a level, else a LevelError with the known ones."""
+    if name not in LEVELS:
+        raise LevelError(f"there is no level '{name}'; levels are {', '.join(LEVELS)}")
+    return name
+
+
+def graph_pipeline(target: Target) -> tuple[str, ...]:
+    """The steps from `lamina` to `kernels`."""
+    return GRAPH_PIPELINE
+
+
+def kernel_pipeline(
+    target: Target, kind: str, plain: bool, start: str = "kernels", stop: str = "llvm"
+) -> tuple[str, ...]:
+    """The steps of one kernel of `kind` from level `start` to level `stop`, both MLIR levels."""
+    rest = target.pipeline(kind, plain)
+    split = rest.index(_LOOPS_END) if _LOOPS_END in rest else len(rest)
+    direct = kind not in ("loops", "concat") and not plain
+    first = "lamina-lower-to-linalg" + ("{keep-root=true}" if direct else "")
+    steps = {"linalg": (first,), "loops": rest[:split], "llvm": rest[split:]}
+    between = MLIR_LEVELS[MLIR_LEVELS.index(start) + 1 : MLIR_LEVELS.index(stop) + 1]
+    return tuple(step for level in between for step in steps.get(level, ()))
+
+
+def lower_kernel(
+    module: ir.Module,
+    target: Target,
+    kind: str,
+    plain: bool = False,
+    start: str = "kernels",
+    stop: str = "obj",
+    observer: Observer | None = None,
+) -> str | bytes:
+    """Take a module with one kernel from level `start` (an MLIR level) to level `stop`.
+
+    Returns the text of the result, or an object's bytes. `module` is changed. Each level that is passed is verified on
+    its way (`observer.verify`).
+    """
+    from ..passes.pass_manager import run
+
+    for level in MLIR_LEVELS[MLIR_LEVELS.index(start) + 1 :]:
+        before = MLIR_LEVELS[MLIR_LEVELS.index(level) - 1]
+        run(module, kernel_pipeline(target, kind, plain, before, level), observer)
+        if level == stop:
+            return str(module)
+    return emit(module, target, stop, observer)
+
+
+def emit(module: ir.Module, target: Target, stop: str, observer: Observer | None = None) -> str | bytes:
+    """Take a module at level `llvm` to `llvmir`, `asm` or `obj`."""
+    from ..targets.llvm import to_llvm_ir
+
+    with timed("LLVM translation", observer):
+        text = to_llvm_ir(module)
+    if observer and observer.dump:
+        observer.dump.text(observer.label, "kernel.ll", text)
+    return emit_llvm_ir(text, target, stop, observer)
+
+
+def emit_llvm_ir(text: str, target: Target, stop: str, observer: Observer | None = None) -> str | bytes:
+    """Take LLVM IR text to `llvmir` (itself), `asm` or `obj`."""
+    if stop == "llvmir":
+        return text
+    if stop == "asm":
+        return target.assembly(text)
+    with timed("LLVM optimisation and emission", observer):
+        code = target.emit(text)
+    if observer and observer.dump:
+        observer.dump.text(observer.label, "kernel.s", target.assembly(text))
+    return code
+
+
+class timed:
+    """`with timed(name, observer):` counts the block's time as that of a pass."""
+
+    def __init__(self, name: str, observer: Observer | None):
+        self.name, self.times = name, observer.times if observer else None
+
+    def __enter__(self) -> None:
+        import time
+
+        self.start = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        import time
+
+        if self.times:
+            self.times.add(self.name, time.perf_counter() - self.start)
