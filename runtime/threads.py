@@ -1,0 +1,187 @@
+"""Threads for kernels: which pool runs parallel regions, and the `ctx` array that says so (docs/contracts.md §7).
+
+The first of these that is there:
+
+    torch    torch is imported: its own pool, through `torch_parallel_for`; a second pool beside it would fight it
+    gomp     libgomp or libomp of the system
+    pool     pthreads of our own
+
+In a forked child, torch's and OpenMP's threads are gone and a region would wait for them for ever: it runs serially.
+Our own pool is simply started again. `LAMINA_NUM_THREADS` sets the number of threads; otherwise torch's setting, or
+the CPUs this process may use. `LAMINA_THREADS=serial|pool|gomp|torch` names a provider.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .errors import LaminaRuntimeError
+from .loader import Image
+
+ABI = 1  # version of the kernel ABI and of ctx
+_VERSION, _PARALLEL, _THREADS, _USER, _HOOK = range(5)
+_SLOTS = 8
+
+_lock = threading.Lock()
+_forked = False  # this process is a child of one that had loaded us
+_provider: Provider | None = None
+_with_torch = False  # torch was there when it was chosen
+_pool = 0  # address of our own pool, shared by all images
+_pinned: list[Image] = []  # images whose code our threads run
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A source of threads: its `lamina_parallel_<name>` in the image, the pointer in `ctx[3]`, the thread count."""
+
+    name: str
+    user: Callable[[Image, int], int]
+    count: Callable[[], int]
+
+
+def _cpus() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _wanted() -> int:
+    """The number of threads that the environment asks for, or 0. Read once, when the provider is chosen."""
+    text = os.environ.get("LAMINA_NUM_THREADS", "")
+    if text and (not text.isdigit() or int(text) < 1):
+        raise LaminaRuntimeError(f"LAMINA_NUM_THREADS is '{text}'; give a number of threads, 1 or more")
+    return int(text or 0)
+
+
+def _always(value: int) -> Callable[..., int]:
+    return lambda *_: value
+
+
+def _torch() -> Provider | None:
+    torch = sys.modules.get("torch")
+    if not hasattr(torch, "get_num_threads"):
+        return None
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll"):
+        try:
+            address = _address(ctypes.CDLL(os.path.join(folder, name)), "torch_parallel_for")
+        except OSError:
+            continue
+        if address:
+            fixed = _wanted()
+            return Provider("torch", _always(address), _always(fixed) if fixed else torch.get_num_threads)
+    return None
+
+
+def _gomp() -> Provider | None:
+    for name in ("libgomp.so.1", "libomp.so.5", "libomp.so", "libomp.dylib"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        address = _address(library, "GOMP_parallel")
+        if address:
+            return Provider("gomp", _always(address), _always(_wanted() or library.omp_get_max_threads()))
+    return None
+
+
+def _own() -> Provider:
+    return Provider("pool", _start_pool, _always(_wanted() or _cpus()))
+
+
+def _serial() -> Provider:
+    return Provider("serial", _always(0), _always(1))
+
+
+_BY_NAME: dict[str, Callable[[], Provider | None]] = {"torch": _torch, "gomp": _gomp, "pool": _own, "serial": _serial}
+
+
+def provider() -> Provider:
+    """The provider for a call made now: the one chosen at first, until torch is imported or this process forks."""
+    global _provider, _with_torch
+    with_torch = hasattr(sys.modules.get("torch"), "get_num_threads")  # false while torch is being imported
+    if _provider is None or with_torch != _with_torch:
+        _provider, _with_torch = _choose(), with_torch
+    return _provider
+
+
+def _choose() -> Provider:
+    name = os.environ.get("LAMINA_THREADS", "")
+    if name:
+        if name not in _BY_NAME:
+            raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}'; choose one of {', '.join(_BY_NAME)}")
+        found = _BY_NAME[name]()
+        if found is None:
+            raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}', which this process does not have; unset it")
+        return _serial() if _forked and name in ("torch", "gomp") else found
+    found = _torch() or _gomp()
+    if found is None:
+        return _own()
+    return _serial() if _forked else found
+
+
+def _start_pool(image: Image, threads: int) -> int:
+    global _pool
+    with _lock:
+        if not _pool:
+            create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(image.address("lamina_pool_create"))
+            _pinned.append(image)
+            _pool = create(threads - 1) or 0
+        return _pool
+
+
+def _after_fork() -> None:
+    global _forked, _provider, _pool, _lock
+    _forked, _provider, _pool, _lock = True, None, 0, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _address(library: ctypes.CDLL, symbol: str) -> int:
+    try:
+        return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+    except AttributeError:
+        return 0
+
+
+class Contexts:
+    """The `ctx` arrays of one image, one for each provider and thread count met so far."""
+
+    def __init__(self, image: Image):
+        self._image = image
+        self._arrays: dict[tuple[str, int, int], ctypes.Array] = {}
+        self.hook = 0  # address of `void hook(ctx*, int64 launch, int64 done)`, or 0
+
+    def current(self, threads: int | None = None) -> int:
+        """The address of the ctx for a call made now, with at most `threads` threads."""
+        source = provider()
+        count = source.count()
+        if threads is not None:
+            count = min(count, threads)
+        name = source.name if count > 1 else "serial"
+        array = self._arrays.get((name, count, self.hook))
+        if array is None or (name == "pool" and array[_USER] != _pool):
+            array = self._make(source if count > 1 else _serial(), count)
+        return array._address  # type: ignore[attr-defined]
+
+    def _make(self, source: Provider, count: int) -> ctypes.Array:
+        user = source.user(self._image, count)
+        name = source.name if user or source.name == "serial" else "serial"  # no pool: no threads could be started
+        array = _Context()
+        array[_VERSION] = ABI
+        array[_PARALLEL] = self._image.address(f"lamina_parallel_{name}")
+        array[_THREADS], array[_USER], array[_HOOK] = count, user, self.hook
+        array._address = ctypes.addressof(array)
+        self._arrays[(source.name, count, self.hook)] = array
+        return array
+
+
+class _Context(ctypes.c_int64 * _SLOTS):
+    pass
