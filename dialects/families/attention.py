@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+from string import ascii_lowercase
+
 from ..dims import Dim
 from ..dtypes import is_float
 from ..lazy import np, pt, wide
@@ -90,4 +93,24 @@ class Attention(Op, name="attention", category="attention"):
 
     @staticmethod
     def lower(b, q, k, v, mask, causal, scale, gqa):
-        raise NotImplementedError
+        *batch, heads, rows, width = q.shape
+        columns, acc = k.shape[-2], "f64" if q.dtype == "f64" else "f32"
+        lead = ascii_lowercase[: len(batch)]
+        grouped = b.reshape(q, (*batch, heads // gqa, gqa, rows, width))
+        scores = b.contract(f"{lead}xyid,{lead}xjd->{lead}xyij", grouped, k, acc)
+        scores = b.mul(b.reshape(scores, (*batch, heads, rows, columns)), width**-0.5 if scale is None else scale)
+        if mask is not None:
+            scores = b.where(mask, scores, -inf) if mask.dtype == "bool" else b.add(scores, b.cast(mask, acc))
+        if causal:
+            last = scores.rank - 1
+            scores = b.map(lambda s, v: s.select(s.le(s.index(last), s.index(last - 1)), v, -inf), scores)
+        top = b.amax(scores, (-1,), keepdim=True)
+        top = b.map(lambda s, v: s.select(s.eq(v, -inf), 0.0, v), top)
+        e = b.exp(b.sub(scores, top))
+        total = b.sum(e, (-1,), keepdim=True)
+        safe = b.map(lambda s, v: s.select(s.eq(v, 0.0), 1.0, v), total)
+        parts = b.reshape(e, (*batch, heads // gqa, gqa, rows, columns))
+        out = b.contract(f"{lead}xyij,{lead}xjd->{lead}xyid", parts, b.cast(v, acc))
+        out = b.div(b.reshape(out, (*batch, heads, rows, v.shape[-1])), safe)
+        lse = b.map(lambda s, t, m: s.select(s.eq(t, 0.0), 0.0, s.add(m, s.log(t))), total, top)
+        return b.cast(out, q.dtype), b.reshape(lse, (*batch, heads, rows))

@@ -97,7 +97,71 @@ class Conv(Op, name="conv", category="conv"):
 
     @staticmethod
     def lower(b, x, w, bias, stride, padding, dilation, groups, transposed, output_padding):
-        raise NotImplementedError
+        n, channels, *spatial = x.shape
+        sizes = _output_sizes(spatial, w.shape[2:], stride, padding, dilation, transposed, output_padding)
+        outputs = w.shape[1] * groups if transposed else w.shape[0]
+        rank, acc = len(sizes), b.accumulator(x.dtype)
+        grid = _upsampled(b, x, w, sizes, stride, padding, dilation) if transposed else _padded(b, x, padding)
+        grid = b.reshape(grid, (n, groups, channels // groups, *grid.shape[2:]))
+        taps = b.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
+        # loops: n, group, output channel, positions, input channel, taps
+        c, positions, offsets = 3 + rank, range(3, 3 + rank), range(4 + rank, 4 + 2 * rank)
+        if transposed:
+            ends = [dilation[i] * (w.shape[2 + i] - 1) for i in range(rank)]
+            where = [(((p, 1), (k, -dilation[i])), ends[i]) for i, (p, k) in enumerate(zip(positions, offsets))]
+        else:
+            where = [(((p, stride[i]), (k, dilation[i])), 0) for i, (p, k) in enumerate(zip(positions, offsets))]
+        shape = (n, groups, outputs // groups, *sizes)
+        y = b.generic(
+            (*shape, channels // groups, *w.shape[2:]),
+            [(grid, (0, 1, c, *where)), (taps, (1, c, 2, *offsets) if transposed else (1, 2, c, *offsets))],
+            [acc],
+            lambda s, v, u, total: s.add(total, s.mul(s.cast(v, acc), s.cast(u, acc))),
+            reduced=tuple(range(c, c + 1 + rank)),
+            inits=[b.fill(shape, 0, acc)],
+        )
+        y = b.reshape(y, (n, outputs, *sizes))
+        if bias is not None:
+            y = b.add(y, b.reshape(b.cast(bias, acc), (outputs, *([1] * rank))))
+        return b.cast(y, x.dtype)
+
+
+def _padded(b, x, padding):
+    """`x` with `padding` zeros on both sides of each spatial dim."""
+    if not any(padding):
+        return x
+    sizes = [s + 2 * p for s, p in zip(x.shape[2:], padding)]
+
+    def body(s, at):
+        return _read_inside(s, x, at[:2], [s.sub(a, p) for a, p in zip(at[2:], padding)])
+
+    return b.generate((*x.shape[:2], *sizes), x.dtype, body)
+
+
+def _upsampled(b, x, w, sizes, stride, padding, dilation):
+    """`x` with `stride - 1` zeros between its elements, so aligned that a transposed convolution reads `p + reach - k·dilation`."""
+    reach = [d * (k - 1) for d, k in zip(dilation, w.shape[2:])]
+
+    def body(s, at):
+        places, exact = [], None
+        for a, r, p, t in zip(at[2:], reach, padding, stride):
+            shifted = s.add(s.sub(a, r), p)
+            divides = s.eq(s.remainder(shifted, t), 0)
+            exact = divides if exact is None else s.bitwise_and(exact, divides)
+            places.append(s.div(shifted, t, rounding="floor"))
+        return s.select(exact, _read_inside(s, x, at[:2], places), 0)
+
+    return b.generate((*x.shape[:2], *(s + r for s, r in zip(sizes, reach))), x.dtype, body)
+
+
+def _read_inside(s, x, front, places):
+    """The element of `x` at `(*front, *places)`, zero outside."""
+    inside, safe = None, []
+    for place, size in zip(places, x.shape[2:]):
+        ok = s.bitwise_and(s.ge(place, 0), s.lt(place, s.size(size)))
+        inside = ok if inside is None else s.bitwise_and(inside, ok)
+        safe.append(s.select(ok, place, 0))
+    return s.select(inside, s.read(x, [*front, *safe]), 0)
 
 
 def _output_sizes(x, kernel, stride, padding, dilation, transposed, output_padding) -> tuple[Dim, ...]:

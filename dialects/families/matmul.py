@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from string import ascii_lowercase
+
 from ..lazy import np, pt, wide
 from ..op import Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
@@ -45,8 +47,9 @@ class Matmul(Op, name="matmul", category="matmul"):
         return np.matmul(wide(a), wide(b)).astype(a.dtype)
 
     @staticmethod
-    def lower(b, a, b_):
-        raise NotImplementedError
+    def lower(builder, a, b):
+        batch = ascii_lowercase[: a.rank - 2]
+        return builder.contract(f"{batch}xz,{batch}zy->{batch}xy", a, b)
 
 
 class Linear(Op, name="linear", category="matmul"):
@@ -85,4 +88,7 @@ class Linear(Op, name="linear", category="matmul"):
 
     @staticmethod
     def lower(b, x, w, bias):
-        raise NotImplementedError
+        rows = ascii_lowercase[: x.rank - 1]
+        acc = b.accumulator(x.dtype)
+        y = b.contract(f"{rows}z,yz->{rows}y", x, w, acc)
+        return b.cast(y if bias is None else b.add(y, b.cast(bias, acc)), x.dtype)

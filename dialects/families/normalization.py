@@ -6,11 +6,11 @@ and with batch statistics `var_mean` and pointwise ops, so both are compositions
 
 from __future__ import annotations
 
-from ..dims import product
 from ..dtypes import is_float, promote
 from ..lazy import np, pt, wide
 from ..op import Attr, Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
+from .lowering import computed
 
 
 class LayerNorm(Op, name="layer_norm", category="row"):
@@ -66,11 +66,11 @@ class LayerNorm(Op, name="layer_norm", category="row"):
 
     @staticmethod
     def lower(b, x, weight, bias, dims, eps):
-        axes = tuple(range(x.type.rank - dims, x.type.rank))
+        axes = tuple(range(x.rank - dims, x.rank))
         centred, mean, rstd = _centre(b, x, axes, eps)
         y = _affine(b, b.mul(centred, rstd), weight, bias)
         narrow = _statistics_dtype(x.type, weight and weight.type, bias and bias.type)
-        return b.cast(y, x.type.dtype), b.cast(mean, narrow), b.cast(rstd, narrow)
+        return b.cast(y, x.dtype), b.cast(mean, narrow), b.cast(rstd, narrow)
 
 
 class RmsNorm(Op, name="rms_norm", category="row"):
@@ -110,11 +110,10 @@ class RmsNorm(Op, name="rms_norm", category="row"):
 
     @staticmethod
     def lower(b, x, weight, dims, eps):
-        axes = tuple(range(x.type.rank - dims, x.type.rank))
-        v = b.wide(x)
-        mean = _divide(b, b.sum(b.mul(v, v), axes, keepdim=True), product(x.type.shape[-dims:]))
-        y = b.mul(v, b.rsqrt(_add_constant(b, mean, eps)))
-        return b.cast(_affine(b, y, weight, None), x.type.dtype)
+        axes = tuple(range(x.rank - dims, x.rank))
+        v = computed(b, x)
+        y = b.mul(v, b.rsqrt(b.add(b.mean(b.mul(v, v), axes, keepdim=True), eps)))
+        return b.cast(_affine(b, y, weight, None), x.dtype)
 
 
 class GroupNorm(Op, name="group_norm", category="row"):
@@ -171,14 +170,14 @@ class GroupNorm(Op, name="group_norm", category="row"):
 
     @staticmethod
     def lower(b, x, weight, bias, groups, eps):
-        n, channels, *spatial = x.type.shape
+        n, channels, *spatial = x.shape
         # [N, G, C / G, …]: the group is a reshape, so that weights still broadcast by channel
         grouped = b.reshape(x, (n, groups, channels // groups, *spatial))
-        centred, mean, rstd = _centre(b, grouped, tuple(range(2, grouped.type.rank)), eps)
+        centred, mean, rstd = _centre(b, grouped, tuple(range(2, grouped.rank)), eps)
         channel = (groups, channels // groups, *([1] * len(spatial)))
         weight = weight and b.reshape(weight, channel)
         bias = bias and b.reshape(bias, channel)
-        y = b.reshape(b.cast(_affine(b, b.mul(centred, rstd), weight, bias), x.type.dtype), x.type.shape)
+        y = b.reshape(b.cast(_affine(b, b.mul(centred, rstd), weight, bias), x.dtype), x.shape)
         narrow = _statistics_dtype(x.type, weight and weight.type, bias and bias.type)
         return y, *(b.reshape(b.cast(v, narrow), (n, groups)) for v in (mean, rstd))
 
@@ -206,24 +205,14 @@ def _moments(x, axes, eps):
 
 def _centre(b, x, axes, eps):
     """`x - mean`, `mean` and `rstd` in the wide type; two passes, since one-pass variances cancel for large means."""
-    count = product(x.type.shape[a] for a in axes)
-    v = b.wide(x)
-    mean = _divide(b, b.sum(v, axes, keepdim=True), count)
+    v = computed(b, x)
+    mean = b.mean(v, axes, keepdim=True)
     centred = b.sub(v, mean)
-    variance = _divide(b, b.sum(b.mul(centred, centred), axes, keepdim=True), count)
-    return centred, mean, b.rsqrt(_add_constant(b, variance, eps))
-
-
-def _divide(b, x, count):
-    """`x / count` for a size `count`."""
-    return b.div(x, b.scalar(count, x.type.dtype))
-
-
-def _add_constant(b, x, value):
-    return b.add(x, b.scalar(value, x.type.dtype))
+    variance = b.mean(b.mul(centred, centred), axes, keepdim=True)
+    return centred, mean, b.rsqrt(b.add(variance, eps))
 
 
 def _affine(b, y, weight, bias):
     """`y * weight + bias`, each part optional and broadcast, in the type of `y`."""
-    y = y if weight is None else b.mul(y, b.cast(weight, y.type.dtype))
-    return y if bias is None else b.add(y, b.cast(bias, y.type.dtype))
+    y = y if weight is None else b.mul(y, b.cast(weight, y.dtype))
+    return y if bias is None else b.add(y, b.cast(bias, y.dtype))

@@ -6,12 +6,14 @@ The window is small and static, so a pooling is a gather: each output reads its 
 from __future__ import annotations
 
 from itertools import product
+from math import inf, prod
 
 from ..dims import Dim, ceildiv, dim_min, floordiv
-from ..dtypes import is_float
+from ..dtypes import bits, is_float
 from ..lazy import np, pt, wide
 from ..op import Attr, Ints, Op, Operand, Result, check, sample
 from ..record import TensorType
+from .lowering import fold_window
 
 
 class MaxPool(Op, name="max_pool", category="gather"):
@@ -73,7 +75,17 @@ class MaxPool(Op, name="max_pool", category="gather"):
 
     @staticmethod
     def lower(b, x, kernel, stride, padding, dilation, ceil):
-        raise NotImplementedError
+        shape = (*x.shape[:2], *_sizes(x.shape[2:], kernel, stride, padding, dilation, ceil))
+        sure = not any(padding) and not ceil
+
+        def step(s, p, k, best, at):
+            places = [
+                s.add(s.mul(p[2 + i], stride[i]), s.sub(s.mul(k[i], dilation[i]), padding[i])) for i in range(len(k))
+            ]
+            return _keep_larger(s, x, p, places, None if sure else _inside(s, places, x.shape[2:]), best, at)
+
+        inits = [(_lowest_of(x.dtype), x.dtype), (-1, "i64")]
+        return fold_window(b, shape, kernel, inits, step, lambda s, p, v, at: (v, at), (x.dtype, "i64"))
 
 
 class AvgPool(Op, name="avg_pool", category="gather"):
@@ -131,7 +143,29 @@ class AvgPool(Op, name="avg_pool", category="gather"):
 
     @staticmethod
     def lower(b, x, kernel, stride, padding, ceil, count_include_pad, divisor):
-        raise NotImplementedError
+        shape = (*x.shape[:2], *_sizes(x.shape[2:], kernel, stride, padding, None, ceil))
+        sure, acc = not any(padding) and not ceil, b.accumulator(x.dtype)
+
+        def step(s, p, k, total):
+            places = [s.add(s.mul(p[2 + i], stride[i]), s.sub(k[i], padding[i])) for i in range(len(k))]
+            inside = None if sure else _inside(s, places, x.shape[2:])
+            return (s.add(total, s.cast(_read(s, x, p, places, inside, 0), acc)),)
+
+        def finish(s, p, total):
+            if divisor or sure:
+                count = s.const(divisor or prod(kernel), acc)
+            else:
+                size = s.const(1, "index")
+                for i, extent in enumerate(x.shape[2:]):
+                    start = s.sub(s.mul(p[2 + i], stride[i]), padding[i])
+                    end = s.minimum(s.add(start, kernel[i]), s.size(extent + padding[i]))
+                    if not count_include_pad:
+                        start, end = s.maximum(start, 0), s.minimum(end, s.size(extent))
+                    size = s.mul(size, s.sub(end, start))
+                count = s.cast(size, acc)
+            return (s.cast(s.div(total, count, rounding="none" if is_float(acc) else "trunc"), x.dtype),)
+
+        return fold_window(b, shape, kernel, [(0, acc)], step, finish, (x.dtype,))[0]
 
 
 class AdaptiveAvgPool(Op, name="adaptive_avg_pool", category="gather"):
@@ -173,7 +207,19 @@ class AdaptiveAvgPool(Op, name="adaptive_avg_pool", category="gather"):
 
     @staticmethod
     def lower(b, x, output):
-        raise NotImplementedError
+        window, acc = _largest_windows(x.shape[2:], output), b.accumulator(x.dtype)
+
+        def step(s, p, k, total):
+            places, inside = _adaptive_places(s, p, k, x.shape[2:], output)
+            return (s.add(total, s.cast(_read(s, x, p, places, inside, 0), acc)),)
+
+        def finish(s, p, total):
+            size = s.const(1, "index")
+            for a, extent, o in zip(p[2:], x.shape[2:], output):
+                size = s.mul(size, s.sub(*_adaptive_ends(s, a, extent, o)[::-1]))
+            return (s.cast(s.div(total, s.cast(size, acc)), x.dtype),)
+
+        return fold_window(b, (*x.shape[:2], *output), window, [(0, acc)], step, finish, (x.dtype,))[0]
 
 
 class AdaptiveMaxPool(Op, name="adaptive_max_pool", category="gather"):
@@ -221,7 +267,13 @@ class AdaptiveMaxPool(Op, name="adaptive_max_pool", category="gather"):
 
     @staticmethod
     def lower(b, x, output):
-        raise NotImplementedError
+        def step(s, p, k, best, at):
+            places, inside = _adaptive_places(s, p, k, x.shape[2:], output)
+            return _keep_larger(s, x, p, places, inside, best, at)
+
+        window, inits = _largest_windows(x.shape[2:], output), [(_lowest_of(x.dtype), x.dtype), (-1, "i64")]
+        shape = (*x.shape[:2], *output)
+        return fold_window(b, shape, window, inits, step, lambda s, p, v, at: (v, at), (x.dtype, "i64"))
 
 
 def _check_windows(x, kernel, stride, padding):
@@ -257,3 +309,67 @@ def _lowest(dtype):
 
 def _adaptive_window(p, spatial, output):
     return tuple(slice(a * i // o, -(-(a + 1) * i // o)) for a, i, o in zip(p, spatial, output))
+
+
+def _lowest_of(dtype):
+    """The identity of max in the element type called `dtype`."""
+    if is_float(dtype):
+        return -inf
+    return -(2 ** (bits(dtype) - 1)) if dtype.startswith("i") else 0
+
+
+def _inside(s, places, spatial):
+    """Whether a spatial position lies in `x`."""
+    ok = None
+    for place, size in zip(places, spatial):
+        here = s.bitwise_and(s.ge(place, 0), s.lt(place, s.size(size)))
+        ok = here if ok is None else s.bitwise_and(ok, here)
+    return ok
+
+
+def _read(s, x, p, places, inside, other):
+    """The element of `x` in plane `p[:2]` at `places`, or `other` where `inside` does not hold (None: it always does)."""
+    if inside is None:
+        return s.read(x, [*p[:2], *places])
+    return s.select(inside, s.read(x, [*p[:2], *(s.select(inside, place, 0) for place in places)]), other)
+
+
+def _keep_larger(s, x, p, places, inside, best, at):
+    """The better of `(best, at)` and the element at `places`: the last NaN, else the first maximum, in any order."""
+    flat = s.const(0, "index")
+    for place, size in zip(places, x.shape[2:]):
+        flat = s.add(s.mul(flat, s.size(size)), place)
+    value, here = _read(s, x, p, places, inside, _lowest_of(x.dtype)), s.cast(flat, "i64")
+    first = s.bitwise_or(s.lt(at, 0), s.bitwise_and(s.eq(value, best), s.lt(here, at)))
+    take = s.bitwise_or(s.gt(value, best), first)
+    if is_float(x.dtype):
+        # against a NaN the comparisons above are false, so a kept NaN yields only to a later one
+        later = s.bitwise_or(s.bitwise_not(s.isnan(best)), s.gt(here, at))
+        take = s.bitwise_or(take, s.bitwise_and(s.isnan(value), later))
+    take = take if inside is None else s.bitwise_and(take, inside)
+    return s.select(take, value, best), s.select(take, here, at)
+
+
+def _adaptive_ends(s, a, extent, output):
+    """First and last-but-one index of window `a` of `output` over `extent` elements."""
+    start = s.div(s.mul(a, extent), output, rounding="floor")
+    return start, s.div(s.add(s.mul(s.add(a, 1), extent), output - 1), output, rounding="floor")
+
+
+def _adaptive_places(s, p, k, spatial, output):
+    """The position of element `k` of window `p`, and whether the window is that large."""
+    places, inside = [], None
+    for a, i, extent, o in zip(p[2:], k, spatial, output):
+        start, end = _adaptive_ends(s, a, extent, o)
+        places.append(s.add(start, i))
+        ok = s.lt(places[-1], end)
+        inside = ok if inside is None else s.bitwise_and(inside, ok)
+    return places, inside
+
+
+def _largest_windows(spatial, output):
+    """The size of the largest window of each dim."""
+    sizes = []
+    for i, o in zip(spatial, output):
+        sizes.append(max((-(-(a + 1) * i // o) - a * i // o for a in range(o)), default=1))
+    return sizes

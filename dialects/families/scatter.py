@@ -181,6 +181,11 @@ class SliceScatter(Op, name="slice_scatter", category="direct"):
         y[tuple(slice(s, s + n * t, t) for s, n, t in zip(starts, src.shape, steps))] = src
         return y
 
+    @staticmethod
+    def lower(b, x, src, starts, steps):
+        empty = any(d == 0 for d in src.shape)  # MLIR refuses a block that starts at the end
+        return b.map(lambda s, v: v, x) if empty else b.insert(src, x, starts, steps)
+
 
 def index_place(dims: tuple[int, ...]) -> int:
     """Where the index dims stand in the updates' shape: at the first indexed dim if those are adjacent, else in front."""

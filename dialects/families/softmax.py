@@ -6,6 +6,7 @@ from ..dtypes import is_float
 from ..lazy import np, pt, wide
 from ..op import Attr, Op, Operand, Result, check, normalize_dim, sample
 from ..record import TensorType
+from .lowering import computed
 
 
 def _infer(x: TensorType, dim: int) -> TensorType:
@@ -46,11 +47,11 @@ class Softmax(Op, name="softmax", category="row"):
 
     @staticmethod
     def lower(b, x, dim):
-        dims = (normalize_dim(dim, x.type.rank),) if x.type.rank else ()
-        wide_x = b.wide(x)
-        shifted = b.sub(wide_x, b.amax(wide_x, dims, keepdim=True))
+        dims = (normalize_dim(dim, x.rank),) if x.rank else ()
+        v = computed(b, x)
+        shifted = b.sub(v, b.amax(v, dims, keepdim=True))
         e = b.exp(shifted)
-        return b.cast(b.div(e, b.sum(e, dims, keepdim=True)), x.type.dtype)
+        return b.cast(b.div(e, b.sum(e, dims, keepdim=True)), x.dtype)
 
 
 class LogSoftmax(Op, name="log_softmax", category="row"):
@@ -75,10 +76,10 @@ class LogSoftmax(Op, name="log_softmax", category="row"):
 
     @staticmethod
     def lower(b, x, dim):
-        dims = (normalize_dim(dim, x.type.rank),) if x.type.rank else ()
-        wide_x = b.wide(x)
-        shifted = b.sub(wide_x, b.amax(wide_x, dims, keepdim=True))
-        return b.cast(b.sub(shifted, b.log(b.sum(b.exp(shifted), dims, keepdim=True))), x.type.dtype)
+        dims = (normalize_dim(dim, x.rank),) if x.rank else ()
+        v = computed(b, x)
+        shifted = b.sub(v, b.amax(v, dims, keepdim=True))
+        return b.cast(b.sub(shifted, b.log(b.sum(b.exp(shifted), dims, keepdim=True))), x.dtype)
 
 
 def _exponentials(x, dim):
