@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..dialects import dims, interpret as interpreter
+from ..dialects import dims
+from ..dialects import interpret as interpreter
 from ..dialects.dims import Dim
-from . import compat, sizes, values
+from . import compat, values
 from .convert import OutputSpec, Part
 from .layout import row_major
 

@@ -29,7 +29,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return name
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def torch_dtype(name: str) -> torch.dtype:
     """The torch dtype of one of our names."""
     from ..dialects.dtypes import DTYPES
