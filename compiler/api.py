@@ -12,7 +12,7 @@ if the worker died. If that fails too, KernelError names the places in the user'
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,21 @@ from .messages import Message
 from .options import Options
 from .pool import Died, InProcess, Pool, pool, warm
 from .sources import fingerprint
+from .support_ir import support_ir
 
 __all__ = ["CompileError", "GraphError", "KernelError", "Options", "Program", "WorkerError", "compile_graph"]
 __all__ += ["compile_llvm", "warm"]
 
-EXPORTS = ("lamina_main", "lamina_init")
+EXPORTS = (
+    "lamina_main",
+    "lamina_init",
+    "lamina_parallel_serial",
+    "lamina_parallel_torch",
+    "lamina_parallel_gomp",
+    "lamina_parallel_pool",
+    "lamina_pool_create",
+)
+LLVM_IR = "llvmir"  # the kind of a unit whose text is LLVM IR: the host program and the threads' support code
 
 # progress(done, total, name of the kernel that is ready)
 Progress = Callable[[int, int, str], None]
@@ -45,13 +55,13 @@ class Program:
 
 
 @dataclass(frozen=True)
-class _Kernel:
-    """A kernel as `lower_graph` returned it."""
+class _Unit:
+    """What becomes one object: a kernel as `lower_graph` returned it, or LLVM IR."""
 
     name: str
     kind: str
-    nodes: tuple[Location, ...]
     text: bytes
+    nodes: tuple[Location, ...] = ()
 
 
 def compile_graph(
@@ -101,86 +111,91 @@ class _Compilation:
 
     def compile(self, graph: Graph) -> Program:
         lowered = self.one("lower_graph", [graph.to_json().encode()])
-        kernels = [
-            _Kernel(name, kind, tuple(Location(*n) for n in nodes), text)
-            for (name, kind, nodes), text in zip(lowered.header["kernels"], lowered.blobs[1:])
+        host, *texts = lowered.blobs
+        units = [
+            _Unit("host", LLVM_IR, host),
+            _Unit("support", LLVM_IR, support_ir(self.target.arch.replace("_", "-")).encode()),
         ]
-        host = self.one("emit_llvm", [lowered.blobs[0]], name="host").blobs[0]
-        objects, facts = self._objects(kernels)
-        names = ["host", *objects]
-        image = self.one("link", [host, *objects.values()], names=names, exports=list(EXPORTS)).blobs[0]
+        for (name, kind, nodes), text in zip(lowered.header["kernels"], texts):
+            units.append(_Unit(name, kind, text, tuple(Location(*n) for n in nodes)))
+        built = self._build(units)
+        objects = [m.blobs[0] for m in built.values()]
+        image = self.one("link", objects, names=list(built), exports=list(EXPORTS)).blobs[0]
         manifest = {
             "name": graph.name,
             "target": self.target.name,
             "plan": lowered.header["plan"],
-            "kernels": facts,
+            "kernels": {u.name: built[u.name].header for u in units if u.kind != LLVM_IR},
             "times": self.times,
             "temporary": self.temporary,
         }
         return Program(manifest, image)
 
-    def one(self, name: str, blobs: Sequence[bytes], **header: Any) -> Message:
+    def one(self, job: str, blobs: Sequence[bytes], /, **header: Any) -> Message:
         """Do one job and return its reply; what went wrong is a GraphError or WorkerError."""
-        ((_, reply),) = self.pool.run([self._job(name, blobs, **header)])
+        ((_, reply),) = self.pool.run([self._job(job, blobs, **header)])
         if isinstance(reply, Died):
-            raise WorkerError(f"the compile worker died in '{name}':\n{reply.log}")
+            raise WorkerError(f"the compile worker died in '{job}':\n{reply.log}")
         if error := reply.header.get("error"):
             nodes = [Location(*n) for n in error["nodes"]]
             raise GraphError(error["message"], nodes)
         self._note(reply)
         return reply
 
-    def _objects(self, kernels: Sequence[_Kernel]) -> tuple[dict[str, bytes], dict[str, Any]]:
-        """The object of each kernel by name, and facts for the manifest: {name: {kind, plain, reason}}."""
-        found: dict[str, Message] = {}
-        keys = {k.name: self._kernel_key(k) for k in kernels}
-        if self.options.use_cache:
-            found = {k.name: hit for k in kernels if (hit := self.kernels.get(keys[k.name]))}
-        failures: list[KernelFailure] = []
-        died: dict[str, str] = {}
-        todo = [k for k in kernels if k.name not in found]
-        for plain in (True,) if self.options.plain else (False, True):
-            for kernel, reply in self._compile(todo, plain):
-                if isinstance(reply, Died):
-                    reason = f"{died[kernel.name]}; then plain: " if kernel.name in died else ""
-                    died[kernel.name] = f"{reason}the compile worker died: {_last_words(reply.log)}"
-                    continue
-                if error := reply.header.get("error"):
-                    died.pop(kernel.name, None)
-                    failures.append(self._failure(kernel, error["message"]))
-                    continue
-                self._note(reply)
-                reason = died.pop(kernel.name, "") or reply.header["reason"]
-                facts = {"kind": kernel.kind, "plain": reply.header["plain"], "reason": reason}
-                found[kernel.name] = Message(facts, reply.blobs)
-                if plain and not self.options.plain:
-                    self.temporary = True
-                elif self.options.use_cache:
-                    self.kernels.put(keys[kernel.name], facts, reply.blobs)
-                if self.progress:
-                    self.progress(len(found), len(kernels), kernel.name)
-            todo = [k for k in todo if k.name in died]
-        failures += [self._failure(k, died[k.name]) for k in todo]
-        if failures:
-            raise KernelError(failures)
-        ordered = {k.name: found[k.name] for k in kernels}
-        return {n: m.blobs[0] for n, m in ordered.items()}, {n: m.header for n, m in ordered.items()}
+    def _build(self, units: Sequence[_Unit]) -> dict[str, Message]:
+        """The object of each unit, from the cache or the workers; headers are facts {kind, plain, reason}.
 
-    def _compile(self, kernels: Sequence[_Kernel], plain: bool):
-        """Yield each kernel with the reply to its compilation."""
-        jobs = [self._job("compile_kernel", [k.text], name=k.name, kind=k.kind, plain=plain) for k in kernels]
-        by_name = {k.name: k for k in kernels}
+        In the second round are the kernels whose worker died in the first one: they are compiled plain.
+        """
+        keys = {u.name: caches.key("kernel", u.kind, u.text, *_settings_key(self.target, self.options)) for u in units}
+        found: dict[str, Message] = {}
+        if self.options.use_cache:
+            found = {u.name: hit for u in units if (hit := self.kernels.get(keys[u.name]))}
+        failed: dict[str, str] = {}  # by unit: why
+        died: dict[str, str] = {}
+        todo = [u for u in units if u.name not in found]
+        for plain in (True,) if self.options.plain else (False, True):
+            for unit, reply in self._compile(todo, plain):
+                earlier = died.pop(unit.name, "")
+                before = f"{earlier}; then plain: " if earlier else ""
+                if isinstance(reply, Died):
+                    died[unit.name] = f"{before}the compile worker died: {last_words(reply.log)}"
+                elif error := reply.header.get("error"):
+                    failed[unit.name] = before + error["message"]
+                else:
+                    self._note(reply)
+                    reason = earlier or reply.header.get("reason", "")
+                    facts = {"kind": unit.kind, "plain": reply.header.get("plain", False), "reason": reason}
+                    found[unit.name] = Message(facts, reply.blobs)
+                    self.temporary |= bool(earlier)
+                    if self.options.use_cache and not earlier:
+                        self.kernels.put(keys[unit.name], facts, reply.blobs)
+                    if self.progress:
+                        self.progress(len(found), len(units), unit.name)
+            todo = [u for u in todo if u.name in died]
+        failed.update(died)
+        if failed:
+            raise KernelError([self._failure(u, failed[u.name]) for u in units if u.name in failed])
+        return {u.name: found[u.name] for u in units}
+
+    def _compile(self, units: Sequence[_Unit], plain: bool) -> Iterator[tuple[_Unit, Message | Died]]:
+        """Yield each unit with the reply to its compilation."""
+        jobs = []
+        for u in units:
+            name = "emit_llvm" if u.kind == LLVM_IR else "compile_kernel"
+            jobs.append(self._job(name, [u.text], name=u.name, kind=u.kind, plain=plain))
+        by_name = {u.name: u for u in units}
         for job, reply in self.pool.run(jobs):
             yield by_name[job.header["name"]], reply
 
-    def _job(self, name: str, blobs: Sequence[bytes], **header: Any) -> Message:
+    def _job(self, job: str, blobs: Sequence[bytes], /, **header: Any) -> Message:
         settings = {
             "target": self.target.name,
             "options": self.options.to_dict(),
             "timeout": self.options.timeout,
             "reproducers": self.reproducers,
         }
-        return Message({"job": name, **settings, **header}, blobs)
+        return Message({"job": job, **settings, **header}, blobs)
 
     def _note(self, reply: Message) -> None:
         """Keep the times and print the prints that came with a reply."""
@@ -190,18 +205,15 @@ class _Compilation:
             total, count = self.times.get(name, (0.0, 0))
             self.times[name] = (total + seconds, count + calls)
 
-    def _failure(self, kernel: _Kernel, message: str) -> KernelFailure:
-        """Say that `kernel` failed and keep its text, from which `lamina compile` shows the failure again."""
-        path = Path(self.reproducers) / f"{kernel.name}.{self.target.name}.mlir"
+    def _failure(self, unit: _Unit, message: str) -> KernelFailure:
+        """Say that `unit` failed and keep its text, from which `lamina compile` shows the failure again."""
+        path = Path(self.reproducers) / f"{unit.name}.{self.target.name}.mlir"
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.write_bytes(kernel.text)
+            path.write_bytes(unit.text)
         except OSError:
-            return KernelFailure(kernel.name, message, kernel.nodes)
-        return KernelFailure(kernel.name, message, kernel.nodes, str(path))
-
-    def _kernel_key(self, kernel: _Kernel) -> str:
-        return caches.key("kernel", kernel.text, *_settings_key(self.target, self.options))
+            return KernelFailure(unit.name, message, unit.nodes)
+        return KernelFailure(unit.name, message, unit.nodes, str(path))
 
 
 def _settings_key(target: Target, options: Options) -> tuple[str, ...]:
@@ -214,7 +226,7 @@ def _without_locations(graph: Graph) -> str:
     return replace(graph, nodes=[replace(n, location=Location()) for n in graph.nodes]).to_json()
 
 
-def _last_words(log: str) -> str:
+def last_words(log: str) -> str:
     """The line of a dead worker's log that says most: an assertion, else the last."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "Assertion" in line or "Timeout" in line or "rror:" in line]

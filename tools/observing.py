@@ -1,0 +1,53 @@
+"""The options that show passes at work, shared by the commands that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..passes.pass_manager import Observer
+
+_OPTIONS = (
+    click.option("--dump-ir", metavar="DIR", default=None, help="Write the IR after each pass below DIR."),
+    click.option("--time-passes", is_flag=True, help="Print what each pass took, to standard error."),
+    click.option("--print-after", metavar="PASS", multiple=True, help="Print the IR after PASS, to standard error."),
+    click.option("--verify-each", is_flag=True, help="Verify after every pass, not only at levels."),
+)
+
+
+def observed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--dump-ir`, `--time-passes`, `--print-after` and `--verify-each` to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def observer_of(
+    label: str, dump_ir: str | None, time_passes: bool, print_after: tuple[str, ...], verify_each: bool
+) -> Observer:
+    """The observer for passes that run in this process."""
+    from pathlib import Path
+
+    from ..compiler.cache import cache_root
+    from ..passes.dump import Dump
+    from ..passes.pass_manager import Observer
+    from ..passes.pass_times import PassTimes
+
+    return Observer(
+        verify="each" if verify_each else "boundaries",
+        times=PassTimes() if time_passes else None,
+        dump=Dump(dump_ir) if dump_ir else None,
+        print_after=frozenset(print_after),
+        on_print=lambda step, text: click.echo(f"// after {step}\n{text}", err=True),
+        reproducers=str(cache_root() / "reproducers"),
+        label=Path(label).stem or "module",
+    )
+
+
+def report(observer: Observer) -> None:
+    """Print what the observer measured."""
+    if observer.times:
+        click.echo(observer.times.table(), err=True)

@@ -1,0 +1,70 @@
+"""`lamina opt`: passes on a file of MLIR, in this process."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .observing import observed, observer_of, report
+
+
+@click.command("opt")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--passes", "-p", default=None, metavar="PIPELINE", help="Passes of ours and of MLIR, comma-separated.")
+@click.option("--run-reproducer", is_flag=True, help="Run the pipeline that is written in FILE.")
+@click.option("--list", "listing", is_flag=True, help="List our passes and their options, and stop.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), default=None, help="Write here, not to the terminal.")
+@click.option("--generic", is_flag=True, help="Print every op in generic form.")
+@click.option("--locations", is_flag=True, help="Print locations.")
+@observed
+def opt_command(file, passes, run_reproducer, listing, output, generic, locations, **observing) -> None:
+    """Run passes on a FILE of MLIR (`-`: standard input) and print the result.
+
+    \b
+    lamina opt kernel.mlir --passes "lamina-cse,func.func(canonicalize{max-iterations=3})" --print-after lamina-cse
+    """
+    if listing:
+        click.echo(list_passes())
+        return
+    from mlir import ir
+
+    from ..dialects.irdl import context
+    from ..passes.pass_manager import run
+    from ..passes.reproducer import read_reproducer
+
+    text = sys.stdin.read() if file == "-" else open(file).read()
+    if run_reproducer:
+        passes = read_reproducer(text)
+    observer = observer_of(file, **observing)
+    module = parse_module(ir, context(), text, file)
+    run(module, passes or "", observer)
+    printed = module.operation.get_asm(enable_debug_info=locations, print_generic_op_form=generic)
+    click.echo(printed, nl=not printed.endswith("\n"), file=open(output, "w") if output else None)
+    report(observer)
+
+
+def parse_module(ir, context, text: str, name: str):
+    """Parse MLIR text; what is wrong is said with the file's name and MLIR's position."""
+    try:
+        return ir.Module.parse(text, context)
+    except ir.MLIRError as error:
+        found = "; ".join(f"{_position(d.location)}{d.message}" for d in error.error_diagnostics)
+        hint = 'lamina ops parse only in generic form, as in "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>'
+        raise click.ClickException(f"{name}: {found or hint}") from None
+
+
+def _position(location) -> str:
+    return f"{location.start_line}:{location.start_col}: " if location.is_a_file() else ""
+
+
+def list_passes() -> str:
+    """Our passes, one per line: name, options with defaults, first sentence of the docstring."""
+    from ..passes import pipeline, registry
+
+    lines = []
+    for name in pipeline.load_passes():
+        options = " ".join(f"{k.replace('_', '-')}={v}" for k, v in registry.options(name).items())
+        doc = (registry.passes()[name].__doc__ or "").strip().splitlines()[0]
+        lines.append(f"{name}{f'{{{options}}}' if options else ''}\n    {doc}")
+    return "\n".join(lines)
