@@ -4,6 +4,7 @@ from . import (  # noqa: F401
     attention,
     convolution,
     embedding_bag,
+    materialize,
     matmul,
     normalization,
     pooling,
