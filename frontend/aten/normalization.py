@@ -1,0 +1,217 @@
+"""ATen's softmax and normalisation ops.
+
+Batch normalisation is composed: with running statistics it is `x * a + b` per channel, where `a` and `b` depend on
+parameters only (so they are computed once, ahead of the calls), and with batch statistics it reduces over all other dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .registry import Value, aten, require
+from .tensor_math import T
+
+_EPSILON = {"f64": 2.0**-52}  # torch's default eps of rms_norm is that of the type it computes in
+
+
+@aten("_softmax")
+def softmax(c: Any, x: Value, dim: int, half_to_float: bool) -> Value:
+    require(not half_to_float, "half_to_float")
+    return c.op("softmax", x, dim=dim)
+
+
+@aten("_log_softmax")
+def log_softmax(c: Any, x: Value, dim: int, half_to_float: bool) -> Value:
+    require(not half_to_float, "half_to_float")
+    return c.op("log_softmax", x, dim=dim)
+
+
+@aten("softmax.int", "special_softmax")
+def softmax_int(c: Any, x: Value, dim: int, dtype: str | None = None) -> Value:
+    return c.op("softmax", c.cast(x, dtype or c.out_type.dtype), dim=dim)
+
+
+@aten("log_softmax.int", "special_log_softmax")
+def log_softmax_int(c: Any, x: Value, dim: int, dtype: str | None = None) -> Value:
+    return c.op("log_softmax", c.cast(x, dtype or c.out_type.dtype), dim=dim)
+
+
+@aten("_safe_softmax")
+def safe_softmax(c: Any, x: Value, dim: int, dtype: str | None = None) -> Value:
+    """Softmax with zeros for a row of -inf only."""
+    t = T(c, x) if dtype is None else T(c, x).to(dtype)
+    if not t.rank:
+        return c.op("softmax", t.value, dim=dim)
+    lost = t.op("amax", dims=(dim % t.rank,), keepdim=True).eq(float("-inf"))
+    return lost.where(0.0, t.op("softmax", dim=dim)).value
+
+
+@aten("native_layer_norm")
+def native_layer_norm(
+    c: Any, x: Value, shape: Sequence[Any], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, ...]:
+    return c.op("layer_norm", x, weight, bias, dims=len(shape), eps=float(eps))
+
+
+@aten("layer_norm")
+def layer_norm(
+    c: Any, x: Value, shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
+) -> Value:
+    return c.op("layer_norm", x, weight, bias, dims=len(shape), eps=float(eps))[0]
+
+
+@aten("rms_norm")
+def rms_norm(c: Any, x: Value, shape: Sequence[Any], weight: Value | None = None, eps: float | None = None) -> Value:
+    dtype = c.type(x).dtype
+    require(weight is None or c.type(weight).dtype == dtype, "a weight of another type")
+    return c.op(
+        "rms_norm", x, weight, dims=len(shape), eps=_EPSILON.get(dtype, 2.0**-23) if eps is None else float(eps)
+    )
+
+
+@aten("_fused_rms_norm")
+def fused_rms_norm(c: Any, x: Value, shape: Sequence[Any], weight: Value | None, eps: float | None) -> tuple:
+    """The reciprocal deviation, which only a backward pass reads, is left to eager."""
+    return rms_norm(c, x, shape, weight, eps), None
+
+
+@aten("native_group_norm")
+def native_group_norm(
+    c: Any, x: Value, weight: Any, bias: Any, n: Any, channels: Any, spatial: Any, groups: int, eps: float
+) -> tuple[Value, ...]:
+    return c.op("group_norm", x, weight, bias, groups=groups, eps=float(eps))
+
+
+@aten("group_norm")
+def group_norm(
+    c: Any, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn: bool = True
+) -> Value:
+    return c.op("group_norm", x, weight, bias, groups=groups, eps=float(eps))[0]
+
+
+# -- batch normalisation --------------------------------------------------------------------------------------
+@aten("_native_batch_norm_legit_no_training")
+def batch_norm_no_training(
+    c: Any, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, momentum: float, eps: float
+) -> tuple:
+    return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None
+
+
+@aten("_batch_norm_no_update")
+def batch_norm_no_update(
+    c: Any, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, momentum: float, eps: float
+) -> tuple:
+    return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None, None
+
+
+@aten("batch_norm")
+def batch_norm(
+    c: Any,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn: bool,
+) -> Value:
+    if not training:
+        return batch_norm_inference(c, x, weight, bias, mean, variance, eps)
+    require(mean is None and variance is None, "running statistics that change")
+    return batch_norm_training(c, x, weight, bias, eps)[0].value
+
+
+@aten("native_batch_norm", "_native_batch_norm_legit")
+def native_batch_norm(
+    c: Any,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple:
+    if not training:
+        return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None
+    require(mean is None and variance is None, "running statistics that change")
+    y, batch_mean, rstd, _ = batch_norm_training(c, x, weight, bias, eps)
+    return y.value, batch_mean.value, rstd.value
+
+
+@aten("_native_batch_norm_legit.no_stats")
+def batch_norm_no_stats(c: Any, x: Value, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> tuple:
+    require(training, "no statistics to use")
+    y, mean, rstd, _ = batch_norm_training(c, x, weight, bias, eps)
+    return y.value, mean.value, rstd.value
+
+
+@aten("_native_batch_norm_legit_functional")
+def batch_norm_functional(
+    c: Any,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    mean: Value,
+    variance: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple:
+    """Also gives the running statistics after the step: `(1 - momentum) * old + momentum * batch`, variance unbiased."""
+    if not training:
+        return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None, mean, variance
+    y, batch_mean, rstd, unbiased = batch_norm_training(c, x, weight, bias, eps)
+    new_mean = _blend(T(c, mean), batch_mean, momentum)
+    new_variance = _blend(T(c, variance), unbiased, momentum)
+    return y.value, batch_mean.value, rstd.value, new_mean.value, new_variance.value
+
+
+@aten("_batch_norm_with_update_functional")
+def batch_norm_with_update(
+    c: Any, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, momentum: float, eps: float
+) -> tuple:
+    y, batch_mean, rstd, new_mean, new_variance = batch_norm_functional(
+        c, x, weight, bias, mean, variance, True, momentum, eps
+    )
+    return y, batch_mean, rstd, None, new_mean, new_variance
+
+
+def batch_norm_inference(c: Any, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, eps: float) -> Value:
+    """`x * a + b` with `a = weight / sqrt(variance + eps)` and `b = bias - mean * a`, as eager computes it."""
+    t = T(c, x)
+    wide = t.wide()
+    a = (T(c, variance).to(wide.dtype) + float(eps)).rsqrt()
+    a = a if weight is None else a * T(c, weight).to(wide.dtype)
+    b = -(T(c, mean).to(wide.dtype) * a)
+    b = b if bias is None else T(c, bias).to(wide.dtype) + b
+    channel = (t.shape[1], *([1] * (t.rank - 2)))
+    return (wide * a.reshape(*channel) + b.reshape(*channel)).to(t.dtype).value
+
+
+def batch_norm_training(c: Any, x: Value, weight: Any, bias: Any, eps: float) -> tuple[T, T, T, T]:
+    """`y`, batch mean, `1 / sqrt(batch variance + eps)`, and the unbiased batch variance."""
+    t = T(c, x)
+    dims = (0, *range(2, t.rank))
+    channel = (t.shape[1], *([1] * (t.rank - 2)))
+    wide = t.wide()
+    mean = wide.mean(dims)
+    centred = wide - mean.reshape(*channel)
+    squares = (centred * centred).sum(dims)
+    count = t.numel(*dims)
+    rstd = (squares / T(c, c.scalar(count, wide.dtype)) + float(eps)).rsqrt()
+    unbiased = squares / T(c, c.scalar(count - 1, wide.dtype))
+    scale = rstd if weight is None else rstd * T(c, weight).to(wide.dtype)
+    y = centred * scale.reshape(*channel)
+    y = y if bias is None else y + T(c, bias).to(wide.dtype).reshape(*channel)
+    kept = c.type(weight).dtype if weight is not None else wide.dtype
+    return y.to(t.dtype), mean.to(kept), rstd.to(kept), unbiased
+
+
+def _blend(old: T, new: T, momentum: float) -> T:
+    wide = old.wide()
+    return (wide * (1.0 - momentum) + new.to(wide.dtype) * float(momentum)).to(old.dtype)

@@ -1,0 +1,195 @@
+"""ATen's writes at computed positions: `scatter`, `index_put` and `slice_scatter`, and what they compose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...dialects.dims import Dim, Expr
+from ...dialects.op import normalize_dim
+from .registry import Unsupported, Value, aten, require
+from .tensor_math import T
+
+_REDUCE = {"add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax": "amax", "amin": "amin"}
+
+
+def _scatter(
+    c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str = "none", include_self: bool = True
+) -> Value:
+    require(c.type(x).dtype == c.type(src).dtype, "operands of different types")
+    t, i, s = T(c, x), T(c, index), T(c, src)
+    if t.rank == 0 or i.rank == 0 or s.rank == 0:  # torch takes a 0-d operand as one of a single element
+        t, i, s = (v.reshape(1) if v.rank == 0 else v for v in (t, i, s))
+    made = T(c, c.op("scatter", t.value, i.value, s.value, dim=dim, reduce=reduce, include_self=include_self))
+    return made.reshape(*c.type(x).shape).value
+
+
+def _filled(c: Any, x: Value, index: Value, value: Any) -> Value:
+    """`value` in the type of `x` and the shape of `index`."""
+    type = c.type(x)
+    if isinstance(value, Value):
+        return T(c, value).to(type.dtype).expand(*c.type(index).shape).value
+    return c.scalar(value, type.dtype, c.type(index).shape)
+
+
+@aten("scatter.src")
+def scatter_src(c: Any, x: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scatter(c, x, dim, index, src)
+
+
+@aten("scatter.value")
+def scatter_value(c: Any, x: Value, dim: int, index: Value, value: Any) -> Value:
+    return _scatter(c, x, dim, index, _filled(c, x, index, value))
+
+
+@aten("scatter.reduce")
+def scatter_reduce_old(c: Any, x: Value, dim: int, index: Value, src: Value, *, reduce: str) -> Value:
+    return _scatter(c, x, dim, index, src, _REDUCE[reduce])
+
+
+@aten("scatter.value_reduce")
+def scatter_value_reduce(c: Any, x: Value, dim: int, index: Value, value: Any, *, reduce: str) -> Value:
+    return _scatter(c, x, dim, index, _filled(c, x, index, value), _REDUCE[reduce])
+
+
+@aten("scatter_add")
+def scatter_add(c: Any, x: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scatter(c, x, dim, index, src, "add")
+
+
+@aten("scatter_reduce.two")
+def scatter_reduce(
+    c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    require(reduce in _REDUCE, f"reduction '{reduce}'")
+    return _scatter(c, x, dim, index, src, _REDUCE[reduce], bool(include_self))
+
+
+# -- one index per slice ----------------------------------------------------------------------------------------
+def _along(c: Any, index: Value, dim: int, shape: Sequence[Dim]) -> Value:
+    """A 1-D index as the index of a scatter of `shape`: constant in every other dim."""
+    i = T(c, index)
+    i = i.reshape(1) if i.rank == 0 else i
+    return i.reshape(*(i.shape[0] if d == dim else 1 for d in range(len(shape)))).expand(*shape).value
+
+
+@aten("index_add")
+def index_add(c: Any, x: Value, dim: int, index: Value, src: Value, *, alpha: Any = 1) -> Value:
+    t, s = T(c, x), T(c, src)
+    require(t.rank > 0 and s.rank == t.rank, "a 0-d operand")
+    require(t.dtype != "bool", "bool")
+    s = s if alpha == 1 else s * alpha
+    d = normalize_dim(dim, t.rank)
+    return _scatter(c, x, d, _along(c, index, d, s.shape), s.value, "add")
+
+
+@aten("index_copy")
+def index_copy(c: Any, x: Value, dim: int, index: Value, src: Value) -> Value:
+    t, s = T(c, x), T(c, src)
+    require(t.rank > 0 and s.rank == t.rank, "a 0-d operand")
+    d = normalize_dim(dim, t.rank)
+    return _scatter(c, x, d, _along(c, index, d, s.shape), src)
+
+
+@aten("index_reduce")
+def index_reduce(
+    c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    require(reduce in _REDUCE, f"reduction '{reduce}'")
+    t, s = T(c, x), T(c, src)
+    require(t.rank > 0 and s.rank == t.rank, "a 0-d operand")
+    d = normalize_dim(dim, t.rank)
+    return _scatter(c, x, d, _along(c, index, d, s.shape), src, _REDUCE[reduce], bool(include_self))
+
+
+@aten("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(c: Any, x: Value, dim: int, index: Value, value: Any) -> Value:
+    t, i = T(c, x), T(c, index)
+    require(t.rank > 0, "a 0-d operand")
+    d = normalize_dim(dim, t.rank)
+    # negative positions count from the end here
+    i = i.lt(0).where(i + i.like(0) + T(c, c.scalar(t.shape[d], i.dtype)), i)
+    i = i.reshape(1) if i.rank == 0 else i
+    shape = tuple(i.shape[0] if k == d else n for k, n in enumerate(t.shape))
+    along = _along(c, i.value, d, shape)
+    return _scatter(c, x, d, along, _filled(c, x, along, value))
+
+
+# -- several indices --------------------------------------------------------------------------------------------
+@aten("index_put", "_unsafe_index_put")
+def index_put(c: Any, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+    t = T(c, x)
+    given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if any(c.type(i).dtype in ("bool", "u8") for _, i in given):
+        return _masked_put(c, t, given, values, accumulate)
+    if not given:
+        raise Unsupported("no index")
+    dims, positions = tuple(d for d, _ in given), [i for _, i in given]
+    value = T(c, values).to(t.dtype)
+    return c.op("index_put", x, value.value, *positions, dims=dims, accumulate=bool(accumulate))
+
+
+def _masked_put(c: Any, t: T, given: list[tuple[int, Value]], values: Value, accumulate: bool) -> Value:
+    """`x[mask] = one value`: a select. Anything else with a mask has a shape that depends on data."""
+    value = T(c, values)
+    first, mask = given[0]
+    require(len(given) == 1 and first == 0 and c.type(mask).dtype == "bool", "a mask among several indices")
+    require(all(s == 1 for s in value.shape), "a mask with more than one value")
+    m = T(c, mask)
+    require(m.shape == t.shape[: m.rank], "a mask of another shape")
+    m = m.reshape(*m.shape, *([1] * (t.rank - m.rank)))
+    one = value.reshape().to(t.dtype)
+    return m.where(t + one if accumulate else one.expand(*t.shape), t).value
+
+
+# -- blocks -----------------------------------------------------------------------------------------------------
+def _bounds(start: Dim | None, end: Dim | None, size: Dim, step: int) -> tuple[Dim, Dim]:
+    """First position and number of elements of a Python slice over a dim of `size`."""
+    if isinstance(size, int) and all(v is None or isinstance(v, int) for v in (start, end)):
+        first, last, _ = slice(start, end, step).indices(size)
+        return first, max(0, -(-(last - first) // step))
+    unlimited = end is None or (isinstance(end, int) and end >= 2**63 - 1)
+    if start in (None, 0) and unlimited and step == 1:
+        return 0, size
+    raise Unsupported("a slice with symbolic bounds")
+
+
+@aten("slice_scatter")
+def slice_scatter(
+    c: Any, x: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Value:
+    t, s = T(c, x), T(c, src)
+    d = normalize_dim(dim, t.rank)
+    require(isinstance(step, int), "a symbolic step")
+    if any(isinstance(v, Expr) for v in (start, end)):
+        # the source says how long the slice is; eager has checked that it fits
+        require(isinstance(start, Expr) or (isinstance(start, int) and start >= 0), "a slice with symbolic bounds")
+        first: Dim = start
+    else:
+        first, size = _bounds(start, end, t.shape[d], step)
+        require(s.shape[d] == size, "a source of another size")
+    s = s.to(t.dtype).expand(*(s.shape[k] if k == d else n for k, n in enumerate(t.shape)))
+    return _slice_scatter(t, s, d, first, step)
+
+
+@aten("select_scatter")
+def select_scatter(c: Any, x: Value, src: Value, dim: int, index: Any) -> Value:
+    t = T(c, x)
+    d = normalize_dim(dim, t.rank)
+    if isinstance(index, int) and index < 0:
+        index = t.shape[d] + index
+    s = T(c, src).to(t.dtype).unsqueeze(d)
+    return _slice_scatter(t, s, d, index, 1)
+
+
+def _slice_scatter(t: T, s: T, d: int, start: Dim, step: int) -> Value:
+    starts = tuple(start if k == d else 0 for k in range(t.rank))
+    steps = tuple(step if k == d else 1 for k in range(t.rank))
+    return t.op("slice_scatter", s, starts=starts, steps=steps).value
+
+
+@aten("copy")
+def copy(c: Any, x: Value, src: Value, non_blocking: bool = False) -> Value:
+    """The value that `x.copy_(src)` leaves: `src` in the type and shape of `x`."""
+    type = c.type(x)
+    return T(c, src).to(type.dtype).expand(*type.shape).value
