@@ -28,7 +28,7 @@ TO_LLVM = (
     "finalize-memref-to-llvm",
     "convert-math-to-llvm",
     "convert-math-to-libm",
-    "arith-expand",
+    "arith-expand{include-bf16=true}",
     "convert-arith-to-llvm",
     "convert-index-to-llvm",
     "convert-cf-to-llvm",
