@@ -15,8 +15,9 @@ class Check(NamedTuple):
 
 INDEX_OUT_OF_RANGE = Check(1, "index out of range", "IndexError")
 DIVISION_BY_ZERO = Check(2, "ZeroDivisionError", "RuntimeError")
+GATHER_OUT_OF_RANGE = Check(3, "index is out of bounds for its dimension", "RuntimeError")
 
-CHECKS = (INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO)
+CHECKS = (INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, GATHER_OUT_OF_RANGE)
 OTHER = 255  # a check whose text is not in the table
 
 

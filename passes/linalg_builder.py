@@ -20,6 +20,7 @@ from typing import Any
 from mlir import ir
 
 from ..dialects.dims import Dim
+from ..dialects.dtypes import size
 from ..dialects.op import broadcast
 from ..dialects.record import TensorType
 from .ir_cache import IrCache
@@ -169,6 +170,24 @@ class LinalgBuilder(Views, Reductions):
             "linalg.yield", operands=[block.arguments[0]], ip=ir.InsertionPoint(block), loc=self.location
         )
         return Tensor(op.results[0], out.type)
+
+    def literal(self, data: bytes, dtype: str, shape: Sequence[int]) -> Tensor:
+        """A tensor of the given elements, row-major (`arith.constant dense<…>`)."""
+        type = TensorType(dtype, tuple(shape))
+        if not data:
+            return self.empty(shape, dtype)
+        words = memoryview(data).cast({1: "b", 2: "h", 4: "i", 8: "q"}[size(dtype)])
+        elements = ir.DenseElementsAttr.get(
+            words, type=self.cache.storage(dtype), shape=list(shape), context=self.cache.context
+        )
+        op = ir.Operation.create(
+            "arith.constant",
+            results=[self.cache.tensor(type)],
+            attributes={"value": elements},
+            ip=self.ip,
+            loc=self.location,
+        )
+        return Tensor(op.results[0], type)
 
     # -- sizes ------------------------------------------------------------------------------------------------
     def size(self, dim: Dim) -> ir.Value:

@@ -44,8 +44,8 @@ class ScalarBuilder(ScalarMath):
             x = self.maximum(x, low)
         return x if high is None else self.minimum(x, high)
 
-    def position(self, index: Scalar, size: Dim, wrap: bool = True) -> Scalar:
-        """A checked index into a dimension: negative ones count from the end (with `wrap`); out of range is a check.
+    def position(self, index: Scalar, size: Dim, wrap: bool = True, text: str = INDEX_OUT_OF_RANGE.text) -> Scalar:
+        """A checked index into a dimension: negative ones count from the end (with `wrap`); `text` is the check's.
 
         The result always lies within `0 .. size - 1` (0 if the size is 0), so a read there is safe.
         """
@@ -54,7 +54,7 @@ class ScalarBuilder(ScalarMath):
         if wrap:
             at = self.select(self.lt(at, 0), self.add(at, end), at)
         ok = self.bitwise_and(self.ge(at, 0), self.lt(at, end))
-        self.check(ok, INDEX_OUT_OF_RANGE.text)
+        self.check(ok, text)
         return self.select(ok, at, 0)
 
     def read(self, x: Tensor, indices: Sequence[Scalar]) -> Scalar:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from mlir import ir
 
 from ..dialects import dtypes
 from .ir_cache import IrCache, wrap
 
-Number = Union[bool, int, float]
+Number = bool | int | float
 
 
 class Scalar(NamedTuple):
@@ -221,8 +221,6 @@ class ScalarCore:
     def bitwise_not(self, x: Scalar) -> Scalar:
         """All bits flipped (bool: logical not)."""
         return self.bitwise_xor(x, True if x.dtype == "bool" else -1)
-
-    logical_not = bitwise_not  # of a bool
 
     def shift_left(self, a: Scalar | Number, b: Scalar | Number) -> Scalar:
         """`a << b`; 0 where `b` is negative or not less than the width."""

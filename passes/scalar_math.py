@@ -42,6 +42,10 @@ class ScalarMath(ScalarDivide):
             return x
         return self.wide(lambda v: self.emit("math.roundeven", (v,), v.dtype), x)
 
+    def logical_not(self, x: Scalar) -> Scalar:
+        """`x == 0`."""
+        return self.bitwise_not(x) if x.dtype == "bool" else self.eq(x, 0)
+
     def isnan(self, x: Scalar) -> Scalar:
         return self.compare("uno", x, x) if kind(x.dtype) == "float" else self.const(False, "bool")
 
@@ -86,6 +90,18 @@ class ScalarMath(ScalarDivide):
     def relu(self, x: Scalar) -> Scalar:
         """`max(x, 0)`, NaN kept."""
         return self.maximum(x, 0)
+
+    def relu6(self, x: Scalar) -> Scalar:
+        """`min(max(x, 0), 6)`, NaN kept."""
+        return self.minimum(self.maximum(x, 0), 6)
+
+    def hardsigmoid(self, x: Scalar) -> Scalar:
+        """`min(max(x + 3, 0), 6) / 6`."""
+        return self.wide(lambda v: self.div(self.relu6(self.add(v, 3.0)), 6.0), x)
+
+    def hardswish(self, x: Scalar) -> Scalar:
+        """`x min(max(x + 3, 0), 6) / 6`."""
+        return self.wide(lambda v: self.div(self.mul(v, self.relu6(self.add(v, 3.0))), 6.0), x)
 
     def gelu(self, x: Scalar, approximate: str = "none") -> Scalar:
         """`x * Phi(x)` by erf ("none") or by tanh ("tanh")."""

@@ -1,16 +1,27 @@
 """The op families; importing this package fills the registry."""
 
 from . import (  # noqa: F401
+    activation,
     attention,
+    binary,
+    cast,
+    concat,
     convolution,
+    creation,
     embedding_bag,
+    gather,
     materialize,
     matmul,
     normalization,
+    pad,
     pooling,
+    reduction,
     scan,
     scatter,
+    select,
     softmax,
     sorting,
     structure,
+    unary,
+    views,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -53,6 +54,7 @@ def converters() -> dict[str, Converter]:
     return _CONVERTERS
 
 
+@cache
 def load_all() -> None:
     """Import every module beside this one."""
     package = __package__ or ""
