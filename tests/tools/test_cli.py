@@ -1,0 +1,146 @@
+"""The command line, as a subprocess: what it prints, its exit status, and one line for each error."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+KERNEL = """
+#m = affine_map<(d0, d1) -> (d0, d1)>
+#r = affine_map<(d0, d1) -> (d1)>
+func.func private @add(%x: tensor<?x64xf32>, %b: tensor<64xf32>, %d0: index) -> tensor<?x64xf32>
+  attributes {lamina.kind = "loops", lamina.symbols = ["d0"], lamina.label = "add",
+    lamina.arg_dims = [["d0", "64"], ["64"]], lamina.result_dims = [["d0", "64"]],
+    lamina.arg_dtypes = ["f32", "f32"], lamina.result_dtypes = ["f32"]} {
+  %e = tensor.empty(%d0) : tensor<?x64xf32>
+  %y = linalg.generic {indexing_maps = [#m, #r, #m], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %b : tensor<?x64xf32>, tensor<64xf32>) outs(%e : tensor<?x64xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %s = arith.addf %a, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<?x64xf32>
+  return %y : tensor<?x64xf32>
+}
+"""
+
+
+@pytest.fixture
+def lamina(tmp_path):
+    (tmp_path / "k.mlir").write_text(KERNEL)
+
+    def run(*arguments, text=None, status=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "lamina.tools.cli", *arguments],
+            cwd=tmp_path,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "LAMINA_CACHE_DIR": str(tmp_path / "cache")},
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
+def test_help_lists_the_commands(lamina):
+    text = lamina("--help").stdout
+    assert all(name in text for name in ("compile", "run", "opt", "inspect", "ops", "targets", "bench", "cache"))
+
+
+def test_misspelt_command(lamina):
+    assert "there is no command 'comple'; did you mean 'compile'?" in lamina("comple", status=2).stderr
+
+
+def test_targets(lamina):
+    assert "x86-64-v4" in lamina("targets").stdout
+
+
+def test_ops_one_and_unknown(lamina):
+    assert "a: operand" in lamina("ops", "matmul").stdout
+    assert "did you mean matmul?" in lamina("ops", "matmull", status=1).stderr
+
+
+def test_cache_is_shown_and_cleared(lamina, tmp_path):
+    folder = tmp_path / "cache" / "kernels" / "ab"
+    folder.mkdir(parents=True)
+    (folder / "abcd").write_text("x")
+    assert "1 entries" in lamina("cache").stdout
+    assert "1 entries removed" in lamina("cache", "--clear").stdout
+    assert not list(folder.iterdir())
+
+
+def test_opt_runs_passes(lamina):
+    assert "linalg.generic" not in lamina("opt", "k.mlir", "-p", "symbol-dce,canonicalize").stdout
+
+
+def test_opt_reads_standard_input_and_says_where_the_text_is_wrong(lamina):
+    assert "Error: -: 1:14: expected" in lamina("opt", "-", text="func.func @f( {", status=1).stderr
+
+
+def test_opt_unknown_pass_is_one_line(lamina):
+    error = lamina("opt", "k.mlir", "-p", "canonicalise", status=1).stderr
+    assert error.count("\n") == 1 and "did you mean canonicalize?" in error
+
+
+def test_opt_lists_our_passes(lamina):
+    assert "lamina-kernel-abi\n    " in lamina("opt", "k.mlir", "--list").stdout
+
+
+def test_opt_times_and_prints_to_standard_error(lamina):
+    done = lamina("opt", "k.mlir", "-p", "cse,canonicalize", "--time-passes", "--print-after", "cse")
+    assert "// after cse" in done.stderr and "100.0%         total" in done.stderr
+    assert "// after" not in done.stdout
+
+
+def test_failure_writes_a_reproducer_that_shows_it_again(lamina):
+    # this text is at the loops level already, so the first plain step has nothing to give outputs to
+    broken = KERNEL.replace('lamina.symbols = ["d0"], ', "")
+    error = lamina("opt", "-", "-p", "cse,lamina-outputs-to-arguments", text=broken, status=1).stderr
+    assert "pass 'lamina-outputs-to-arguments' failed" in error
+    path = error.partition("lamina opt ")[2].split()[0]
+    again = lamina("opt", path, "--run-reproducer", status=1).stderr
+    assert "pass 'lamina-outputs-to-arguments' failed" in again
+
+
+def test_compile_goes_down_level_by_level(lamina, tmp_path):
+    lamina("compile", "k.mlir", "--plain", "--to", "loops", "-o", "loops.mlir")
+    assert "scf.for" in (tmp_path / "loops.mlir").read_text()
+    lamina("compile", "loops.mlir", "--plain", "--to", "llvmir", "-o", "k.ll")
+    assert "define i32 @add(" in (tmp_path / "k.ll").read_text()
+    down = lamina("compile", "k.ll", "--to", "asm", "-t", "x86-64-v3").stdout
+    assert down == lamina("compile", "k.mlir", "--plain", "--emit", "asm", "-t", "x86-64-v3").stdout
+    lamina("compile", "k.mlir", "--plain", "--to", "obj", "-o", "k.o")
+    assert (tmp_path / "k.o").read_bytes()[:4] == b"\x7fELF"
+
+
+def test_dump_ir_numbers_the_passes(lamina, tmp_path):
+    lamina("compile", "k.mlir", "--plain", "--to", "obj", "-o", "k.o", "--dump-ir", "out")
+    names = sorted(p.name for p in (tmp_path / "out" / "k").iterdir())
+    assert names[:2] == ["00_input.mlir", "01_lamina-outputs-to-arguments.mlir"]
+    assert {"index.txt", "kernel.ll", "kernel.s"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["k.mlir", "--to", "foo"], "there is no level 'foo'; levels are lamina, kernels"),
+        (["k.mlir"], "say --to LEVEL for a .mlir file"),
+        (["k.mlir", "--to", "obj", "-t", "x86-64-v3,x86-64-v4"], "takes one --target"),
+    ],
+)
+def test_wrong_usage_of_compile(lamina, arguments, message):
+    assert message in lamina("compile", *arguments, status=2).stderr
+
+
+def test_levels_go_down_only(lamina):
+    assert (
+        "is at level 'linalg', which comes after 'kernels'"
+        in lamina("compile", "k.mlir", "--to", "kernels", status=1).stderr
+    )
+
+
+def test_unknown_target_of_compile(lamina):
+    assert "no target 'x86-64-v9'" in lamina("compile", "k.mlir", "--to", "asm", "-t", "x86-64-v9", status=1).stderr

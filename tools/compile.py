@@ -1,0 +1,116 @@
+"""`lamina compile`: a model to an artifact, or any file of IR from its level to another."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..compiler import levels
+from .observing import observed, observer_of, report
+
+if TYPE_CHECKING:
+    from ..dialects.record import Graph
+
+
+@click.command("compile")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--target", "-t", "targets", multiple=True, metavar="T[,T]", help="Machines to compile for [native].")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), default=None, help="The artifact, or the text of --to."
+)
+@click.option("--from", "start", metavar="LEVEL", default=None, help="Level of the IR in FILE [guessed].")
+@click.option(
+    "--to", "--emit", "stop", metavar="LEVEL", default=None, help=f"Stop at one of {', '.join(levels.LEVELS)}."
+)
+@click.option("--kernel", metavar="NAME", default=None, help="Only the kernels whose name contains NAME.")
+@click.option("--plain", is_flag=True, help="Straight loops only, no tiling.")
+@click.option("--numerics", metavar="MODE", default="eager", help="eager (rounds as torch does) or fast.")
+@observed
+def compile_command(file, targets, output, start, stop, kernel, plain, numerics, **observing) -> None:
+    """Compile FILE: a model from torch.export (.pt2), a graph record (.json), or IR (.mlir, .ll).
+
+    \b
+    lamina compile model.pt2 -t x86-64-v3,x86-64-v4 -o model.lamina
+    lamina compile model.pt2 --to kernels
+    lamina compile kernel.mlir --to asm --kernel gelu
+    """
+    for level in filter(None, (start, stop)):
+        try:
+            levels.check_level(level)
+        except levels.LevelError as error:
+            raise click.UsageError(str(error)) from None
+    names = [t for given in targets or ("native",) for t in given.split(",")]
+    suffix = Path(file).suffix
+    is_model = suffix in (".pt2", ".json") and start is None
+    if stop is None and is_model:
+        write_artifact(file, names, output or str(Path(file).with_suffix(".lamina")), plain, numerics, observing)
+        return
+    if stop is None:
+        raise click.UsageError(
+            f"say --to LEVEL for a {suffix or 'such a'} file; an artifact is made from a .pt2 or .json"
+        )
+    if len(names) > 1:
+        raise click.UsageError(f"--to {stop} takes one --target, not {', '.join(names)}")
+    write_level(file, names[0], output, start, stop, kernel, plain, is_model, observing)
+
+
+def write_artifact(
+    file: str, targets: list[str], output: str, plain: bool, numerics: str, observing: dict[str, Any]
+) -> None:
+    """Compile a model for all targets and write the artifact."""
+    from ..compiler.options import Options
+    from ..frontend.export import compile_file
+    from .progress import progress_bar
+
+    options = Options(
+        numerics=numerics,
+        plain=plain,
+        verify="each" if observing["verify_each"] else "boundaries",
+        dump_dir=observing["dump_ir"],
+        time_passes=observing["time_passes"],
+        print_after=observing["print_after"],
+    )
+    with progress_bar() as progress:
+        times = compile_file(file, targets, output, options, progress)
+    if observing["time_passes"]:
+        from ..passes.pass_times import PassTimes
+
+        click.echo(PassTimes(times).table(), err=True)
+    click.echo(f"{output}: {Path(output).stat().st_size / 1e6:.1f} MB for {', '.join(targets)}", err=True)
+
+
+def write_level(file, target, output, start, stop, kernel, plain, is_model, observing) -> None:
+    """Take a file to a level and write what is there."""
+    from ..targets import get_target
+    from .lowering import guess_level, lower_graph, lower_text
+
+    observer = observer_of(file, **observing)
+    chosen = get_target(target)
+    if is_model:
+        result = lower_graph(read_graph(file), stop, chosen, plain, kernel, observer)
+    else:
+        text = Path(file).read_text()
+        result = lower_text(text, file, start or guess_level(file, text), stop, chosen, plain, kernel, observer)
+    if isinstance(result, bytes):
+        if not output and sys.stdout.isatty():
+            raise click.UsageError("an object is binary; say where it goes: -o FILE")
+        Path(output).write_bytes(result) if output else sys.stdout.buffer.write(result)
+    elif output:
+        Path(output).write_text(result)
+    else:
+        click.echo(result, nl=not result.endswith("\n"))
+    report(observer)
+
+
+def read_graph(file: str) -> Graph:
+    """The graph record of a model file."""
+    from ..dialects.record import Graph
+
+    if file.endswith(".json"):
+        return Graph.from_json(Path(file).read_text())
+    from ..frontend.export import read_graphs
+
+    return next(iter(read_graphs(file).values()))
