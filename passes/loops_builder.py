@@ -44,6 +44,7 @@ class LoopsBuilder:
         self.scopes = [Scope(block, ip or ir.InsertionPoint(block))]
         self.symbols: dict[str, tuple[ir.Value, int]] = {}
         self.fresh = 0
+        self.floor = 0  # the scope of the innermost branch: what must not run unless it is taken stays inside
         self._attributes: dict[str, ir.Attribute] = {}
         self._nsw = self.attribute("#arith.overflow<nsw>")
 
@@ -174,6 +175,8 @@ class LoopsBuilder:
         if name in ("max", "min"):
             result = self.value(f"arith.{name}si", (x, y), self.index, level=level)
         else:
+            if not isinstance(b, int):  # a size that is 0 must not trap where this is computed ahead of its loop
+                y = self.value("arith.maxsi", (y, self.constant(1, self.index)), self.index, level=level)
             quotient = self._floordiv(a, x, y, level)
             if name == "floordiv":
                 result = quotient
@@ -217,7 +220,7 @@ class LoopsBuilder:
         return cache[key]
 
     def _value_level(self, value: ir.Value) -> int:
-        block = value.owner if isinstance(value.owner, ir.Block) else value.owner.block
+        block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
         for level in range(len(self.scopes) - 1, -1, -1):
             if self.scopes[level].block == block:
                 return level
@@ -227,12 +230,19 @@ class LoopsBuilder:
     @contextmanager
     def scope(self, op: ir.Operation, block: ir.Block) -> Iterator[None]:
         """Fill `block` of `op`, the last op of the current scope; hoisted code goes before `op`."""
-        outer = self.scopes[-1]
+        outer, before = self.scopes[-1], self.scopes[-1].ip
         outer.ip = ir.InsertionPoint(op)
         self.scopes.append(Scope(block, ir.InsertionPoint(block)))
         yield
         self.scopes.pop()
-        outer.ip = ir.InsertionPoint(outer.block)
+        outer.ip = before
+
+    @contextmanager
+    def at_level(self, level: int) -> Iterator[None]:
+        """Emit into scope `level`, before the loops that are open inside it."""
+        scopes, self.scopes = self.scopes, self.scopes[: level + 1]
+        yield
+        self.scopes = scopes
 
     @contextmanager
     def loop(self, name: str, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim = 1) -> Iterator[Expr]:
@@ -272,8 +282,11 @@ class LoopsBuilder:
             if fill is None:
                 continue
             block = region.blocks.append()
+            floor = self.floor
             with self.scope(op, block):
+                self.floor = len(self.scopes) - 1
                 self.op("scf.yield", fill())
+            self.floor = floor
         return list(op.results)
 
     def _for(self, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim, inits: Sequence[ir.Value]) -> ir.Operation:
