@@ -56,11 +56,28 @@ class Part:
     node_of: list[fx.Node] = field(default_factory=list)  # FX node per record node, for errors
 
 
+@dataclass
+class Naming:
+    """Names that the user knows, for artifacts; without them everything is numbered.
+
+    `order` lists the inputs that exist whether used or not, in order.
+    """
+
+    graph: str = "main"
+    inputs: dict[fx.Node, str] = field(default_factory=dict)
+    order: Sequence[fx.Node] = ()
+    outputs: Sequence[str] = ()
+    symbols: dict[str, str] = field(default_factory=dict)  # torch's name -> the user's
+
+
 class Context:
     """What a converter works with: the record being built and the node being converted."""
 
-    def __init__(self, name: str = "main", weights: Iterable[fx.Node] = ()):
+    def __init__(
+        self, name: str = "main", weights: Iterable[fx.Node] = (), names: Mapping[fx.Node, str] | None = None
+    ):
         self.graph = Graph(name)
+        self.names = dict(names or {})
         self.location = Location()
         self.out_type: Any = None
         self.node: fx.Node | None = None
@@ -178,7 +195,8 @@ class Context:
         where = values.layout(fake)
         self._note(*fake.shape, *fake.stride())
         kind = "weight" if node in self._weights else "input"
-        value = Value(self.graph.add_input(node.name, TensorType(type.dtype, where.buffer), kind))
+        name = self.names.setdefault(node, f"{kind}{len(self.inputs)}")
+        value = Value(self.graph.add_input(name, TensorType(type.dtype, where.buffer), kind))
         self.inputs[node] = value.id
         return self._logical(value, where)
 
@@ -187,7 +205,7 @@ class Context:
         if where.contiguous:
             return value
         if where.order is None:
-            return self.op("as_strided", value, shape=where.shape, strides=where.strides, offset=0)
+            return self.op("as_strided", value, shape=where.shape, strides=where.strides, offset=(0,))
         kept = sorted(where.order)
         places = [where.order.index(i) for i in kept]
         if places != list(range(len(places))):
@@ -252,14 +270,15 @@ class Context:
         taken = any(o.value == value.id for o in self.graph.outputs)
         return self.op("materialize", value) if shared or taken else value
 
-    def finish(self) -> list[str]:
-        """Declare the symbols as s0, s1 ..., so that equal graphs are equal records.
+    def finish(self, given: Mapping[str, str] | None = None) -> list[str]:
+        """Declare the symbols as s0, s1 ... (or as `given`), so that equal graphs are equal records.
 
         A symbol that is a size of an input is read there; any other becomes an int input. Returns torch's names of
         the latter, in the order of those inputs.
         """
         used = {name for t in self.graph.types for d in t.shape for name in dims.symbols(d)} | set(self._symbols)
-        passed, names = [], {}
+        passed: list[str] = []
+        names: dict[str, Dim] = {}
         for name in sorted(used, key=_symbol_key):
             if name not in self._symbols:
                 raise NotOurs(f"size symbol {name} has no source")
@@ -267,9 +286,9 @@ class Context:
             input, dim = self._source(name)
             if input < 0:
                 input = len(self.graph.inputs)
-                self.graph.add_input(f"s{len(names)}", TensorType("i64", ()), "scalar")
+                self.graph.add_input((given or {}).get(name, f"s{len(names)}"), TensorType("i64", ()), "scalar")
                 passed.append(name)
-            names[name] = dims.symbol(f"s{len(names)}")
+            names[name] = dims.symbol((given or {}).get(name, f"s{len(names)}"))
             self.graph.symbols.append(Symbol(str(names[name]), low, high, 1, input, dim))
         _rename(self.graph, names)
         return passed
@@ -277,6 +296,8 @@ class Context:
     def _source(self, name: str) -> tuple[int, int]:
         wanted = dims.symbol(name)
         for number, declared in enumerate(self.graph.inputs):
+            if declared.kind == "weight":
+                continue
             for dim, size in enumerate(self.graph.types[declared.value].shape):
                 if size == wanted:
                     return number, dim
@@ -305,26 +326,29 @@ def convert(
     outputs: Sequence[fx.Node],
     mutations: Sequence[tuple[fx.Node, fx.Node]] = (),
     weights: Iterable[fx.Node] = (),
-    name: str = "main",
+    names: Naming | None = None,
 ) -> Part:
     """Convert `nodes` (in order) into a Part with `outputs` as results.
 
     `mutations` are (input, new value) pairs: the value is written to the input's storage after the call.
     Raises Unsupported or NotOurs when a node, an input or an output has no form.
     """
-    context = Context(name, weights)
+    names = names or Naming()
+    context = Context(names.graph, weights, names.inputs)
+    for node in names.order:
+        context.value(node)
     for node in nodes:
         context.convert(node)
     part = Part(context.graph)
-    for node in outputs:
+    for i, node in enumerate(outputs):
         value, spec = context.buffer(node)
-        context.graph.add_output(value.id, node.name)
+        context.graph.add_output(value.id, names.outputs[i] if names.outputs else "")
         part.outputs.append(spec)
     for target, source in mutations:
         value, spec = _mutation(context, target, source)
-        context.graph.add_output(value.id, f"new_{target.name}", mutates=target.name)
+        context.graph.add_output(value.id, f"new_{context.names[target]}", mutates=context.names[target])
         part.outputs.append(spec)
-    part.symbols = context.finish()
+    part.symbols = context.finish(names.symbols)
     part.inputs = list(context.inputs)
     part.node_of = context.node_of
     return part

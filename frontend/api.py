@@ -1,0 +1,113 @@
+"""`lamina.compile` and `lamina.export`: whole functions and exported programs, ahead of time, without eager parts.
+
+    f = lamina.compile(model, (x,));   f(x);   print(f.ir("linalg"), f.asm())
+    lamina.export(torch.export.export(model, (x,)), targets=["x86-64-v3", "aarch64"]).save("model.lamina")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from ..compiler.api import Program, compile_graph
+from ..compiler.options import Options
+from . import launcher
+from .export import Exported, from_program, symbol_names
+
+
+class Compiled:
+    """A compiled function of tensors, called like the original; `exported` is its record."""
+
+    def __init__(self, exported: Exported, target: str, options: Options):
+        self.exported, self.target, self.options = exported, target, options
+        self._call = launcher.compile_part(exported.part, options, target)
+        by_name = {**exported.weights, **exported.state}
+        order = [i.name for i in exported.graph.inputs if i.kind != "scalar"]
+        self._fixed = [by_name.get(name) for name in order]
+        self._from_user = [exported.inputs.index(n) if n in exported.inputs else -1 for n in order]
+        self._scalars = self._scalar_inputs()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if self.exported.in_spec is not None and spec != self.exported.in_spec:
+            raise TypeError(f"called with {spec}, but compiled for {self.exported.in_spec}")
+        tensors = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
+        made = self._call(*tensors, *(leaves[i] for i in self._scalars))
+        results = [made[r] if isinstance(r, int) else r[1] for r in self.exported.results]
+        return pytree.tree_unflatten(results, self.exported.out_spec)
+
+    def ir(self, level: str = "lamina") -> str:
+        """The IR at a level: lamina, kernels, linalg, loops, llvm, llvmir or asm."""
+        from ..compiler import views
+
+        return views.ir(self.exported.graph, level, self.target, self.options)
+
+    def asm(self) -> str:
+        """The assembly of all kernels."""
+        return self.ir("asm")
+
+    def _scalar_inputs(self) -> list[int]:
+        sizes = self.exported.part.symbols
+        if sizes:
+            raise ValueError(f"sizes {', '.join(sizes)} are not sizes of any input")
+        return []
+
+
+class Export:
+    """A program compiled for several targets, to be saved as one artifact."""
+
+    def __init__(self, exported: Exported, programs: dict[str, Program]):
+        self.exported, self.programs = exported, programs
+
+    def save(self, path: str | Path) -> Path:
+        """Write the artifact and return its path."""
+        from ..compiler import artifact
+
+        e = self.exported
+        return artifact.save(path, self.programs, e.graph, e.arrays(e.weights), e.arrays(e.state))
+
+
+def compile(  # noqa: A001
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    target: str = "native",
+    dynamic_shapes: Any = None,
+    kwargs: dict[str, Any] | None = None,
+    options: Options = Options(),
+) -> Compiled:
+    """Compile a function or module for example arguments; ExportError lists what cannot be compiled.
+
+    `dynamic_shapes` is torch.export's. Parameters are used as they are at each call.
+    """
+    module = function if isinstance(function, torch.nn.Module) else _Function(function)
+    with torch.no_grad():
+        program = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    exported = from_program(program, getattr(function, "__name__", "main"), symbol_names(program, dynamic_shapes))
+    return Compiled(exported, target, options)
+
+
+def export(
+    program: ExportedProgram,
+    targets: Sequence[str] = ("native",),
+    dynamic_shapes: Any = None,
+    options: Options = Options(),
+) -> Export:
+    """Compile an exported program for `targets`; ExportError lists what cannot be compiled."""
+    exported = from_program(program, "main", symbol_names(program, dynamic_shapes))
+    return Export(exported, {t: compile_graph(exported.graph, t, options) for t in targets})
+
+
+class _Function(torch.nn.Module):
+    """A plain function as a module, for torch.export."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)

@@ -1,0 +1,211 @@
+"""torch.export programs and .pt2 files to a graph record with its weights.
+
+    exported = from_program(torch.export.export(model, args))      # Exported: graph, weights, state, names
+    exported = from_file("model.pt2")
+
+There is no eager to fall back to: ops that we do not have are one ExportError that lists them all with source lines.
+Parameters and constant buffers are weights; buffers that the graph writes (KV caches, running statistics) are inputs
+with an initial value (`state`) tied to the outputs that replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from ..dialects.record import Graph
+from . import values
+from .convert import Naming, Part, convert
+from .partition import classify, is_size
+
+# Checks of what the record states itself: element types and the ranges of its symbols.
+_CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size")
+
+
+class ExportError(ValueError):
+    """A program that cannot be compiled ahead of time; the message lists every reason."""
+
+
+@dataclass
+class Exported:
+    """A program as data: `weights` and `state` by input name; `results` says how outputs come back.
+
+    A result is an output's number, an input's name (returned as it is) or ("constant", value), per leaf of the
+    program's output tree.
+    """
+
+    graph: Graph
+    part: Part
+    weights: dict[str, torch.Tensor]
+    state: dict[str, torch.Tensor]
+    inputs: list[str]
+    results: list[Any]
+    in_spec: Any = None
+    out_spec: Any = None
+    unused: list[str] = field(default_factory=list)
+
+    def arrays(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+        """Tensors as numpy arrays in the record's order of memory."""
+        return {name: to_numpy(t) for name, t in tensors.items()}
+
+
+def from_file(path: str | Path) -> Exported:
+    """Read a .pt2 file; ExportError if it is none."""
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # torch raises many kinds for a file that is no program
+        raise ExportError(f"{path} is not a torch.export program: {error}") from error
+    return from_program(program, Path(path).stem)
+
+
+def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[str, str] | None = None) -> Exported:
+    """Turn an ExportedProgram into a record; `symbols` maps torch's names of dynamic sizes to the user's."""
+    functional = program.run_decompositions({})
+    gm = functional.graph_module
+    _drop_checks(gm)
+    _refuse(classify(gm))
+    signature = functional.graph_signature
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    kinds = {s.arg.name: s for s in signature.input_specs}
+    mutated = _mutations(functional, placeholders)
+    weights, state, names, users = {}, {}, {}, []
+    for node in placeholders:
+        spec = kinds[node.name]
+        names[node] = spec.target or node.name
+        if spec.kind is InputKind.USER_INPUT:
+            users.append(node)
+            continue
+        tensor = _stored(functional, spec)
+        if tensor is None:
+            raise ExportError(f"input '{node.name}' is a {spec.kind.name}, which a program cannot hold")
+        (state if node in mutated else weights)[names[node]] = tensor.detach()
+    results, outputs, labels = _results(functional, gm, names)
+    nodes = [n for n in gm.graph.nodes if n.op == "call_function" and not is_size(n)]
+    order = [n for n in users if isinstance(n.meta.get("val"), torch.Tensor)]
+    constant = [n for n in placeholders if n not in mutated and n not in users]
+    naming = Naming(name, names, order, labels, dict(symbols or {}))
+    part = convert(nodes, outputs, list(mutated.items()), constant, naming)
+    used = {i.name for i in part.graph.inputs}
+    return Exported(
+        part.graph,
+        part,
+        {k: v for k, v in weights.items() if k in used},
+        {k: v for k, v in state.items() if k in used},
+        [names[n] for n in users],
+        results,
+        program.call_spec.in_spec,
+        program.call_spec.out_spec,
+        sorted((weights.keys() | state.keys()) - used),
+    )
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The elements of a dense tensor in the order of its memory (without copying), else row-major."""
+    where = values.layout(tensor)
+    tensor = tensor.detach()
+    tensor = tensor.permute(where.order) if where.dense and where.order else tensor.contiguous()
+    if tensor.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+def symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, str]:
+    """torch's symbol names to the user's, read from `dynamic_shapes` as given to torch.export ({} where it is not)."""
+    if not dynamic_shapes:
+        return {}
+    from torch.utils._pytree import tree_leaves
+
+    users = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    by_name = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    shapes = dynamic_shapes.values() if isinstance(dynamic_shapes, dict) else dynamic_shapes
+    leaves = tree_leaves(list(shapes), is_leaf=lambda s: s is None or _is_shape(s))
+    found: dict[str, str] = {}
+    for name, shape in zip(users, leaves):
+        fake = by_name[name].meta.get("val")
+        if not isinstance(fake, torch.Tensor) or shape is None:
+            continue
+        for dim, wanted in shape.items() if isinstance(shape, dict) else enumerate(shape):
+            size, label = fake.shape[dim], getattr(wanted, "__name__", "")
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and label.isidentifier():
+                found.setdefault(size.node.expr.name, label)
+    return found
+
+
+def _is_shape(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(k, int) for k in value)
+    return isinstance(value, (list, tuple)) and not any(isinstance(v, (dict, list, tuple)) for v in value)
+
+
+def _drop_checks(gm: fx.GraphModule) -> None:
+    for node in reversed(list(gm.graph.nodes)):
+        if node.op == "call_function" and not node.users:
+            name = str(node.target)
+            if any(f"aten.{check}" in name for check in _CHECKS) or is_size(node) or _is_condition(node):
+                gm.graph.erase_node(node)
+
+
+def _is_condition(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymBool)
+
+
+def _refuse(eager: Mapping[fx.Node, str]) -> None:
+    """Raise one error for all ops that are not ours."""
+    lines = [f"  {node.target} at {values.location(node)}: {reason}" for node, reason in eager.items() if reason]
+    if lines:
+        raise ExportError(
+            f"{len(lines)} ops cannot be compiled ahead of time (torch.compile runs them in eager):\n" + "\n".join(lines)
+        )
+
+
+def _mutations(program: ExportedProgram, placeholders: list[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """The inputs that are written, with the nodes of their new values."""
+    signature = program.graph_signature
+    by_target = {s.target: s.arg.name for s in signature.input_specs if s.target}
+    by_name = {n.name: n for n in program.graph.nodes}
+    inputs = {n.name: n for n in placeholders}
+    found = {}
+    for spec in signature.output_specs:
+        if spec.kind is OutputKind.BUFFER_MUTATION:
+            found[inputs[by_target[spec.target]]] = by_name[spec.arg.name]
+        elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+            found[inputs[spec.target]] = by_name[spec.arg.name]
+        elif spec.kind is not OutputKind.USER_OUTPUT:
+            raise ExportError(f"output '{spec.arg.name}' is a {spec.kind.name}, which a program cannot give")
+    return found
+
+
+def _stored(program: ExportedProgram, spec: Any) -> torch.Tensor | None:
+    if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.target in program.state_dict:
+        return program.state_dict[spec.target]
+    return program.constants.get(spec.target)
+
+
+def _results(
+    program: ExportedProgram, gm: fx.GraphModule, names: Mapping[fx.Node, str]
+) -> tuple[list[Any], list[fx.Node], list[str]]:
+    """How each user output comes back; the nodes that are outputs of the record; their names."""
+    returned = next(n for n in gm.graph.nodes if n.op == "output").args[0]
+    results: list[Any] = []
+    outputs: list[fx.Node] = []
+    for spec, value in zip(program.graph_signature.output_specs, returned):  # type: ignore[arg-type]
+        if spec.kind is not OutputKind.USER_OUTPUT:
+            continue
+        if not isinstance(value, fx.Node):
+            results.append(("constant", value))
+        elif not isinstance(value.meta.get("val"), torch.Tensor):
+            raise ExportError(f"output '{value.name}' is a {type(value.meta.get('val')).__name__}, not a tensor")
+        else:
+            results.append(len(outputs))
+            outputs.append(value)
+    return results, outputs, [f"output{i}" for i in range(len(outputs))]
