@@ -24,23 +24,14 @@ from .cache import Cache
 from .errors import CompileError, GraphError, KernelError, KernelFailure, WorkerError
 from .messages import Message
 from .options import Options
+from .plan import EXPORTS
 from .pool import Died, InProcess, Pool, pool, warm
 from .sources import fingerprint
-from .support_ir import support_ir
 
 __all__ = ["CompileError", "GraphError", "KernelError", "Options", "Program", "WorkerError", "compile_graph"]
 __all__ += ["compile_llvm", "warm"]
 
-EXPORTS = (
-    "lamina_main",
-    "lamina_init",
-    "lamina_parallel_serial",
-    "lamina_parallel_torch",
-    "lamina_parallel_gomp",
-    "lamina_parallel_pool",
-    "lamina_pool_create",
-)
-LLVM_IR = "llvmir"  # the kind of a unit whose text is LLVM IR: the host program and the threads' support code
+LLVM_IR = "llvmir"  # the kind of a unit whose text is LLVM IR: the host program
 
 # progress(done, total, name of the kernel that is ready)
 Progress = Callable[[int, int, str], None]
@@ -112,10 +103,7 @@ class _Compilation:
     def compile(self, graph: Graph) -> Program:
         lowered = self.one("lower_graph", [graph.to_json().encode()])
         host, *texts = lowered.blobs
-        units = [
-            _Unit("host", LLVM_IR, host),
-            _Unit("support", LLVM_IR, support_ir(self.target.arch.replace("_", "-")).encode()),
-        ]
+        units = [_Unit("host", LLVM_IR, host)]
         for (name, kind, nodes), text in zip(lowered.header["kernels"], texts):
             units.append(_Unit(name, kind, text, tuple(Location(*n) for n in nodes)))
         built = self._build(units)

@@ -49,7 +49,7 @@ def import_all() -> None:
     from ..dialects import irdl, op
     from ..passes import pipeline
     from ..targets import linker, llvm  # noqa: F401
-    from . import kernels  # noqa: F401
+    from . import host_program, kernels  # noqa: F401
 
     op.load_all()
     irdl.dialect_text()
@@ -74,7 +74,7 @@ def lower_graph(request: Message) -> Message:
     pass_manager.run(module, levels.graph_pipeline(target), observer)
     with levels.timed("host program", observer):
         kernels = take_kernels(module)
-        plan, host = build_host_program(module)
+        plan, host = build_host_program(module, target.arch.replace("_", "-"))
     if observer.dump:
         observer.dump.text("graph", "kernels.mlir", str(module))
         observer.dump.text("graph", "host.ll", host)

@@ -17,7 +17,7 @@ from ..dialects.mlir_types import python_location
 from ..dialects.record import Location
 from ..passes.dump import file_name
 
-PLACEHOLDER = "kernel"
+PLACEHOLDER = "__kernel__"  # stands for the name while the text is hashed
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def take_kernels(module: ir.Module) -> list[Kernel]:
         old = _string(op, "sym_name")
         nodes = tuple(dict.fromkeys(_places(op)))
         op.attributes["sym_name"] = ir.StringAttr.get(PLACEHOLDER, module.context)
-        text = op.get_asm(enable_debug_info=False, print_generic_op_form=False)
+        text = op.get_asm(enable_debug_info=False, use_local_scope=True)  # values are numbered from 0
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         label = _string(op, "lamina.label") if "lamina.label" in op.attributes else old
         name = names[old] = f"{file_name(label)[:60]}_{digest}"
@@ -46,7 +46,7 @@ def take_kernels(module: ir.Module) -> list[Kernel]:
             op.erase()
         else:
             op.attributes["sym_name"] = ir.StringAttr.get(name, module.context)
-        text = f"module {{\n{text.replace(f'@{PLACEHOLDER}(', f'@{name}(', 1)}\n}}\n"
+        text = f"module {{\n{text.replace(PLACEHOLDER, name)}\n}}\n"
         known = kernels.get(name)
         kernels[name] = Kernel(name, _string(op, "lamina.kind"), text, nodes + (known.nodes if known else ()))
     _rename_launches(module, names)

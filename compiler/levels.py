@@ -26,12 +26,6 @@ LEVELS = ("lamina", "kernels", "linalg", "loops", "llvm", "llvmir", "asm", "obj"
 MLIR_LEVELS = LEVELS[:5]
 
 GRAPH_PIPELINE = (
-    "lamina-canonicalize",
-    "lamina-cse",
-    "lamina-fold-constants",
-    "lamina-canonicalize",
-    "lamina-cse",
-    "lamina-dce",
     "lamina-form-kernels",
     "lamina-outline",
 )
