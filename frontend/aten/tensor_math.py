@@ -123,7 +123,9 @@ class T:
     # -- reductions -------------------------------------------------------------------------------------------
     def sum(self, dims: Sequence[int], keepdim: bool = False) -> T:
         """The sum along `dims`; the tensor itself for none."""
-        return self.op("sum", dims=tuple(d % self.rank for d in dims), keepdim=keepdim) if dims else self
+        if not dims:
+            return self
+        return self.op("sum", dims=tuple(d % self.rank for d in dims), keepdim=keepdim, dtype=self.dtype)
 
     def mean(self, dims: Sequence[int], keepdim: bool = False) -> T:
         return self.op("mean", dims=tuple(d % self.rank for d in dims), keepdim=keepdim) if dims else self

@@ -1,0 +1,144 @@
+"""Gradients of poolings: of a maximum, the gradient goes where it was found; of a mean, it is spread over the window."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from .convolution import _each as each
+from .pooling import even_windows
+from .registry import Value, aten, require
+from .tensor_math import T
+
+
+def _to_maxima(c: Any, grad: Value, x: Value, indices: Value, spatial: int) -> Value:
+    t, g, at = T(c, x), T(c, grad), T(c, indices)
+    lead = t.shape[: t.rank - spatial]
+    plane = t.numel(*range(t.rank - spatial, t.rank))
+    count = g.numel(*range(g.rank - spatial, g.rank))
+    zeros = T(c, c.scalar(0.0, t.dtype, (*lead, plane)))
+    made = zeros.op("scatter", at.reshape(*lead, count), g.reshape(*lead, count), dim=len(lead), reduce="add")
+    return made.reshape(*t.shape).value
+
+
+@aten("max_pool2d_with_indices_backward")
+def max_pool2d_backward(
+    c: Any, grad: Value, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Value
+) -> Value:
+    return _to_maxima(c, grad, x, indices, 2)
+
+
+@aten("max_pool3d_with_indices_backward")
+def max_pool3d_backward(
+    c: Any, grad: Value, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Value
+) -> Value:
+    return _to_maxima(c, grad, x, indices, 3)
+
+
+@aten("adaptive_max_pool2d_backward")
+def adaptive_max_pool2d_backward(c: Any, grad: Value, x: Value, indices: Value) -> Value:
+    return _to_maxima(c, grad, x, indices, 2)
+
+
+@aten("adaptive_max_pool3d_backward")
+def adaptive_max_pool3d_backward(c: Any, grad: Value, x: Value, indices: Value) -> Value:
+    return _to_maxima(c, grad, x, indices, 3)
+
+
+@aten("avg_pool2d_backward")
+def avg_pool2d_backward(
+    c: Any,
+    grad: Value,
+    x: Value,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil: bool,
+    include: bool,
+    divisor: int | None,
+) -> Value:
+    """A transposed depthwise convolution of `grad / count` with ones; the counts are known from the sizes."""
+    t, g = T(c, x), T(c, grad)
+    kernel = each(kernel, 2)
+    stride = each(stride, 2) if stride not in (None, [], ()) else kernel
+    padding = each(padding, 2)
+    sizes, outs = t.shape[t.rank - 2 :], g.shape[g.rank - 2 :]
+    require(all(isinstance(s, int) for s in (*sizes, *outs)), "symbolic spatial sizes")
+    counts = _counts(sizes, outs, kernel, stride, padding, include, divisor)
+    wide = g.wide()
+    if len(set(counts)) == 1:
+        share = wide / float(counts[0])
+    else:
+        share = wide / T(c, _floats(c, counts, outs)).to(wide.dtype)
+    planes = g.numel(*range(g.rank - 2))
+    ones = c.scalar(1.0, wide.dtype, (1, 1, *kernel))
+    extra = [s - ((o - 1) * t_ - 2 * p + k) for s, o, t_, p, k in zip(sizes, outs, stride, padding, kernel)]
+    made = T(
+        c,
+        c.op(
+            "conv",
+            share.reshape(planes, 1, *outs).value,
+            ones,
+            None,
+            stride=stride,
+            padding=padding,
+            dilation=(1, 1),
+            transposed=True,
+            output_padding=tuple(extra),
+        ),
+    )
+    return made.reshape(*t.shape).to(t.dtype).value
+
+
+def _counts(
+    sizes: Sequence[Any],
+    outs: Sequence[Any],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    include: bool,
+    divisor: int | None,
+) -> list[int]:
+    """The divisor of each window, row-major."""
+    lengths = []
+    for size, out, k, s, p in zip(sizes, outs, kernel, stride, padding):
+        each_length = []
+        for at in range(out):
+            start = at * s - p
+            end = min(start + k, size + p)
+            each_length.append(end - start if include else min(end, size) - max(start, 0))
+        lengths.append(each_length)
+    return [divisor or math.prod(window) for window in itertools.product(*lengths)]
+
+
+def _floats(c: Any, numbers: Sequence[float], shape: Sequence[int]) -> Value:
+    """A literal f32 tensor."""
+    data = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")
+    return c.op("constant", dtype="f32", shape=tuple(shape), data=data)
+
+
+def _adaptive_avg_pool_backward(c: Any, grad: Value, x: Value, spatial: int) -> Value:
+    t, g = T(c, x), T(c, grad)
+    lead, sizes, outs = t.shape[: t.rank - spatial], t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
+    window = sizes if all(o == 1 for o in outs) else even_windows(sizes, outs)
+    require(window is not None, "adaptive windows that overlap")
+    assert window is not None
+    count = T(c, c.scalar(math.prod(window[1:], start=window[0]), g.wide().dtype))
+    share = (g.wide() / count).to(t.dtype)
+    pairs = [d for o in outs for d in (o, 1)]
+    wanted = [d for o, k in zip(outs, window) for d in (o, k)]
+    return share.reshape(*lead, *pairs).expand(*lead, *wanted).reshape(*t.shape).value
+
+
+@aten("_adaptive_avg_pool2d_backward")
+def adaptive_avg_pool2d_backward(c: Any, grad: Value, x: Value) -> Value:
+    return _adaptive_avg_pool_backward(c, grad, x, 2)
+
+
+@aten("_adaptive_avg_pool3d_backward")
+def adaptive_avg_pool3d_backward(c: Any, grad: Value, x: Value) -> Value:
+    return _adaptive_avg_pool_backward(c, grad, x, 3)
