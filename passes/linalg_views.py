@@ -78,11 +78,15 @@ class Views:
         steps = tuple(steps or (1,) * x.rank)
         if tuple(sizes) == x.shape and all(d == 0 for d in starts) and set(steps) <= {1}:
             return x
+        if any(isinstance(n, int) and n == 0 for n in sizes):
+            return self.empty(sizes, x.dtype)  # MLIR refuses a start at the end
         return self._slice_op("tensor.extract_slice", [x], TensorType(x.dtype, tuple(sizes)), starts, sizes, steps)
 
     def insert(self, x: Tensor, into: Tensor, starts: Sequence[Dim], steps: Sequence[int] | None = None) -> Tensor:
         """`into` with `x` written from `starts` on, every `steps`-th."""
         steps = tuple(steps or (1,) * x.rank)
+        if any(isinstance(n, int) and n == 0 for n in x.shape):
+            return into
         return self._slice_op("tensor.insert_slice", [x, into], into.type, starts, x.shape, steps)
 
     def concat(self, xs: Sequence[Tensor], dim: int) -> Tensor:

@@ -222,6 +222,19 @@ class ScalarCore:
         """All bits flipped (bool: logical not)."""
         return self.bitwise_xor(x, True if x.dtype == "bool" else -1)
 
+    def truth(self, x: Scalar) -> Scalar:
+        """`x != 0` (NaN is True)."""
+        return x if x.dtype == "bool" else self.compare("ne", x, 0)
+
+    def logical_and(self, a: Scalar, b: Scalar) -> Scalar:
+        return self.bitwise_and(self.truth(a), self.truth(b))
+
+    def logical_or(self, a: Scalar, b: Scalar) -> Scalar:
+        return self.bitwise_or(self.truth(a), self.truth(b))
+
+    def logical_xor(self, a: Scalar, b: Scalar) -> Scalar:
+        return self.bitwise_xor(self.truth(a), self.truth(b))
+
     def shift_left(self, a: Scalar | Number, b: Scalar | Number) -> Scalar:
         """`a << b`; 0 where `b` is negative or not less than the width."""
         a, b = self.pair(a, b)

@@ -37,7 +37,7 @@ class Concat(Op, name="concat", category="concat"):
         return TensorType(dtype, (*xs[0].shape[:dim], total, *xs[0].shape[dim + 1 :]))
 
     @staticmethod
-    def torch(xs, dim):
+    def torch(*xs, dim):
         return pt.cat(xs, dim)
 
     @staticmethod

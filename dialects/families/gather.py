@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import is_int
 from ..lazy import np, pt
-from ..op import Attr, Ints, Op, OpError, Operand, Result, Variadic, broadcast, check, normalize_dim, sample
+from ..op import Attr, Ints, Op, Operand, OpError, Result, Variadic, broadcast, check, normalize_dim, sample
 from ..record import TensorType
 from ..status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 
@@ -103,7 +103,7 @@ class Index(Op, name="index", category="gather"):
         return TensorType(x.dtype, index_shape(x.shape, broadcast(*(i.shape for i in indices)), dims))
 
     @staticmethod
-    def torch(x, indices, dims, wrap):
+    def torch(x, *indices, dims, wrap):
         return x[_subscript(x.ndim, [i.long() for i in indices], dims)]
 
     @staticmethod

@@ -226,7 +226,7 @@ def _choose(name: str, doc: str, fold: Callable[..., Any]) -> type:
 
         @staticmethod
         def reference(x, dims, keepdim):
-            return np.asarray(getattr(fold(), "reduce")(x, axis=dims, keepdims=keepdim)).astype(x.dtype)
+            return np.asarray(fold().reduce(x, axis=dims, keepdims=keepdim)).astype(x.dtype)
 
         @staticmethod
         def lower(b, x, dims, keepdim):

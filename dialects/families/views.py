@@ -171,7 +171,7 @@ class AsStrided(Op, name="as_strided", category="view"):
     @staticmethod
     def reference(x, shape, strides, offset):
         at = np.full((), offset[0], np.int64)
-        for i, (n, stride) in enumerate(zip(shape, strides)):
+        for _i, (n, stride) in enumerate(zip(shape, strides)):
             at = at[..., None] + np.arange(n) * stride
         return x[at] if at.size else np.empty(shape, x.dtype)
 

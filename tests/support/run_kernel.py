@@ -75,7 +75,7 @@ class Kernel:
         shapes = [[dims.evaluate(dims.parse(d), values) for d in shape] for shape in self.result_dims]
         outputs = [np.empty(s, numpy_dtype(d)) for s, d in zip(shapes, self.result_dtypes)]
         for o in outputs:
-            o.view(np.uint8).reshape(-1)[...] = 0xAB if o.dtype != bool else 1
+            o.reshape(-1).view(np.uint8)[...] = 0xAB if o.dtype != bool else 1
         self.run([*[np.ascontiguousarray(x) for x in inputs], *outputs], values)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 

@@ -1,0 +1,156 @@
+"""An op's samples as arrays, as torch calls and as kernels: what tests over the whole registry share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from mlir import ir
+
+from lamina.dialects.dtypes import DTYPES, is_float
+from lamina.dialects.interpret import numpy_dtype
+from lamina.dialects.op import Op, Sample
+from lamina.dialects.record import TensorType
+from lamina.passes.linalg_builder import LinalgBuilder, Tensor
+
+# relative tolerance and absolute floor per dtype: "bounded" is a few ulp, "order" allows for reordered sums
+_BOUNDED = {"f64": 2e-15, "f32": 1.2e-6, "f16": 2e-3, "bf16": 1.6e-2}
+_ORDER = {"f64": 1e-12, "f32": 2e-5, "f16": 4e-3, "bf16": 2e-2}
+
+
+def operands(sample: Sample, seed: int = 0) -> list[np.ndarray | None]:
+    """The sample's operands; random ones are the same in every call."""
+    rng = np.random.default_rng(seed)
+    return [_operand(o, sample, rng) for o in sample.operands]
+
+
+def _operand(spec: Any, sample: Sample, rng: np.random.Generator) -> np.ndarray | None:
+    if spec is None:
+        return None
+    if callable(spec):
+        return np.asarray(spec(rng))
+    dtype, shape = spec
+    if dtype == "bool":
+        return np.asarray(rng.integers(0, 2, shape).astype(bool))
+    if is_float(dtype):
+        return np.asarray(rng.uniform(sample.low, sample.high, shape)).astype(numpy_dtype(dtype))
+    low = max(0, int(sample.low)) if DTYPES[dtype].kind == "uint" else int(sample.low)
+    return np.asarray(rng.integers(low, max(int(sample.high), low + 1), shape)).astype(numpy_dtype(dtype))
+
+
+def type_of(x: np.ndarray) -> TensorType:
+    """The TensorType of an array."""
+    name = "bfloat16" if x.dtype == ml_dtypes.bfloat16 else str(x.dtype)
+    return TensorType(next(d.name for d in DTYPES.values() if d.numpy == name), x.shape)
+
+
+def to_torch(x: np.ndarray) -> torch.Tensor:
+    """An array as a tensor (bf16 too)."""
+    x = np.array(x, copy=True, order="C")
+    if x.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+def from_torch(x: torch.Tensor) -> np.ndarray:
+    """A tensor as an array (bf16 too)."""
+    x = x.detach().contiguous()
+    if x.dtype == torch.bfloat16:
+        return x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return x.numpy()
+
+
+def eager(op: type[Op], sample: Sample) -> list[np.ndarray]:
+    """What torch computes for the sample."""
+    tensors = [None if x is None else to_torch(x) for x in operands(sample)]
+    assert op.torch is not None
+    made = op.torch(*tensors, **attributes(op, sample))
+    return [from_torch(t) for t in (made if isinstance(made, (tuple, list)) else (made,))]
+
+
+def attributes(op: type[Op], sample: Sample) -> dict[str, Any]:
+    """The sample's attributes with defaults filled in."""
+    types = [None if x is None else type_of(x) for x in operands(sample)]
+    return op.resolve(types, sample.attributes)[0]
+
+
+def inferred(op: type[Op], sample: Sample) -> tuple[TensorType, ...]:
+    """The result types of the sample."""
+    return op.resolve([None if x is None else type_of(x) for x in operands(sample)], sample.attributes)[1]
+
+
+def reference(op: type[Op], sample: Sample) -> list[np.ndarray]:
+    """What the op's numpy reference computes for the sample."""
+    with np.errstate(all="ignore"):
+        made = op.reference(**op.bind(operands(sample)), **attributes(op, sample))
+    return [np.asarray(m) for m in (made if isinstance(made, tuple) else (made,))]
+
+
+def assert_close(actual: np.ndarray, expected: np.ndarray, numerics: str) -> None:
+    """Equal shapes and dtypes, and values equal in the tier `numerics` ("exact", "bounded", "order")."""
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    dtype = type_of(actual).dtype
+    if not is_float(dtype):
+        np.testing.assert_array_equal(actual, expected)
+        return
+    a, e = (x.astype(np.float64) for x in (actual, expected))
+    if numerics == "exact":
+        np.testing.assert_array_equal(a, e)
+        return
+    tolerance = (_BOUNDED if numerics == "bounded" else _ORDER)[dtype]
+    floor = tolerance if numerics == "order" else tolerance * 1e-2
+    np.testing.assert_allclose(a, e, rtol=tolerance, atol=floor)
+
+
+def kernel_module(op: type[Op], samples: Sequence[Sample], kind: str = "loops", wide_sums: bool = False) -> ir.Module:
+    """One linalg-level kernel `k` that computes all samples: operands and results in a row (contracts, section 5)."""
+    context = ir.Context()
+    context.enable_multithreading(False)
+    location = ir.Location.unknown(context)
+    module = ir.Module.create(location)
+    types = [type_of(x) for s in samples for x in operands(s) if x is not None]
+    builder = LinalgBuilder(ir.InsertionPoint(module.body), {}, location, wide_sums=wide_sums)
+    tensor = builder.cache.tensor
+    results = [t for s in samples for t in inferred(op, s)]
+    with context, location:
+        function = ir.Operation.create(
+            "func.func",
+            attributes={
+                "sym_name": ir.StringAttr.get("k"),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get([*map(tensor, types)], [*map(tensor, results)])),
+                "lamina.kind": ir.StringAttr.get(kind),
+                "lamina.symbols": ir.ArrayAttr.get([]),
+                "lamina.label": ir.StringAttr.get(op.name),
+                "lamina.arg_dims": _dims(types),
+                "lamina.result_dims": _dims(results),
+                "lamina.arg_dtypes": _names(types),
+                "lamina.result_dtypes": _names(results),
+            },
+            regions=1,
+            ip=ir.InsertionPoint(module.body),
+        )
+        block = function.regions[0].blocks.append(*map(tensor, types), arg_locs=[location] * len(types))
+    builder.ip = ir.InsertionPoint(block)
+    arguments = iter(Tensor(v, t) for v, t in zip(block.arguments, types))
+    returned = []
+    for s in samples:
+        given = [None if x is None else next(arguments) for x in operands(s)]
+        assert op.lower is not None
+        made = op.lower(builder, **op.bind(given), **attributes(op, s))
+        made = made if isinstance(made, tuple) and not isinstance(made, Tensor) else (made,)
+        assert tuple(m.type for m in made) == inferred(op, s)
+        returned += [m.value for m in made]
+    ir.Operation.create("func.return", operands=returned, ip=builder.ip, loc=location)
+    module.operation.verify()
+    return module
+
+
+def _dims(types: Sequence[TensorType]) -> ir.Attribute:
+    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.StringAttr.get(str(d)) for d in t.shape]) for t in types])
+
+
+def _names(types: Sequence[TensorType]) -> ir.Attribute:
+    return ir.ArrayAttr.get([ir.StringAttr.get(t.dtype) for t in types])
