@@ -14,12 +14,16 @@ from typing import Any
 
 from mlir import ir
 
-from .irdl import needs_segments
 from .mlir_types import field_attribute, mlir_location, mlir_type, python_attribute, python_location, type_of
-from .op import _REGISTRY, Op, OptionalOperand, Variadic, registry
+from .op import _REGISTRY, Op, OpError, OptionalOperand, Variadic, registry
 from .record import Location, TensorType
 
 PREFIX = "lamina."
+
+
+def needs_segments(cls: type[Op]) -> bool:
+    """True if the op's operands are ambiguous without `operandSegmentSizes`."""
+    return sum(f.kind in (OptionalOperand, Variadic) for f in cls.operands) > 1
 
 
 def op_class(op: ir.Operation | ir.OpView) -> type[Op] | None:
@@ -32,13 +36,15 @@ def operand_list(op: ir.Operation | ir.OpView) -> list[ir.Value | None]:
     """Return the operands in declared order with None for absent optional ones; what `Op.bind` takes."""
     cls = op_class(op)
     values = list(op.operands)
-    if cls is None or len(values) == len(cls.operands):
+    if cls is None or (len(values) == len(cls.operands) and not needs_segments(cls)):
         return values
     if needs_segments(cls):
         sizes = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
     else:
         extra = len(values) - len(cls.operands) + 1  # of the only optional or variadic field
         sizes = [extra if f.kind in (OptionalOperand, Variadic) else 1 for f in cls.operands]
+    if sum(sizes) != len(values) or min(sizes) < 0:
+        raise OpError(f"takes {len(cls.operands)} operands, got {len(values)}")
     listed: list[ir.Value | None] = []
     rest = iter(values)
     for f, size in zip(cls.operands, sizes):
@@ -83,7 +89,7 @@ def create(
     cls: type[Op],
     operands: Sequence[ir.Value | None],
     attributes: dict[str, Any],
-    results: Sequence[TensorType],
+    results: Sequence[TensorType | ir.Type],
     location: Location | ir.Location,
     ip: ir.InsertionPoint | None = None,
 ) -> ir.Operation:
@@ -93,7 +99,7 @@ def create(
         mlir_attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(_segments(cls, operands))
     return ir.Operation.create(
         PREFIX + cls.name,
-        results=[mlir_type(t) for t in results],
+        results=[mlir_type(t) if isinstance(t, TensorType) else t for t in results],
         operands=[v for v in operands if v is not None],
         attributes=mlir_attributes,
         loc=location if isinstance(location, ir.Location) else mlir_location(location),

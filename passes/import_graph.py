@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlir import ir
 
-from ..dialects.irdl import context
+from ..dialects.mlir_context import context
 from ..dialects.mlir_ops import build, create
 from ..dialects.mlir_types import mlir_type
 from ..dialects.op import registry

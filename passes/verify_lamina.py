@@ -1,15 +1,33 @@
-"""The verifier of the `lamina` and `kernels` levels: what IRDL cannot say, through the ops' own `infer`."""
+"""The verifier of the `lamina` and `kernels` levels: operands, attributes, types and launches, by the ops' own rules."""
 
 from __future__ import annotations
+
+import difflib
+import typing
+from typing import Any
 
 from mlir import ir
 
 from ..dialects import dims
-from ..dialects.mlir_ops import PREFIX, attributes_of, op_class, operand_list
+from ..dialects.mlir_ops import PREFIX, attributes_of, needs_segments, op_class, operand_list
 from ..dialects.mlir_types import parse_dim, python_location, type_of
-from ..dialects.op import OpError
+from ..dialects.op import Dims, DTypeAttr, Ints, Literal, Op, OpError, Scalar, all_ops
 from ..dialects.record import TensorType
 from .registry import register
+
+
+_KINDS: dict[Any, tuple[type, ...]] = {
+    int: (ir.IntegerAttr,),
+    float: (ir.FloatAttr,),
+    bool: (ir.BoolAttr,),
+    str: (ir.StringAttr,),
+    Ints: (ir.DenseI64ArrayAttr,),
+    Dims: (ir.ArrayAttr,),
+    DTypeAttr: (ir.TypeAttr,),
+    Literal: (ir.StringAttr,),
+    Scalar: (ir.IntegerAttr, ir.FloatAttr, ir.BoolAttr),
+    type(None): (ir.UnitAttr,),
+}
 
 
 class VerifyError(ValueError):
@@ -33,6 +51,8 @@ def verify_lamina(module: ir.Module) -> None:
     for function in functions:
         kernels[ir.StringAttr(function.attributes["sym_name"]).value] = function
     for function in functions:
+        if "lamina.arg_dims" in function.attributes:
+            continue  # a kernel that is at the linalg level already
         known = _declared_symbols(module.operation, function)
         for block in function.regions[0].blocks:
             for argument in block.arguments:
@@ -43,6 +63,8 @@ def verify_lamina(module: ir.Module) -> None:
                     errors += _check_launch(op, kernels)
                 elif op.name.startswith(PREFIX):
                     errors += _check_op(op, known)
+                elif op.name != "func.return":
+                    errors.append(f"{where(op)}: only lamina ops and func.return may be here")
     if errors:
         raise VerifyError("\n".join(errors))
 
@@ -55,21 +77,54 @@ def where(op: ir.Operation) -> str:
 def _check_op(op: ir.Operation, known: set[str] | None) -> list[str]:
     cls = op_class(op)
     if cls is None:
-        return [f"{where(op)}: no such op in the registry"]
+        near = difflib.get_close_matches(op.name.removeprefix(PREFIX), all_ops(), 3)
+        return [f"{where(op)}: there is no such op" + (f"; did you mean {', '.join(near)}?" if near else "")]
+    wrong = [f"{where(op)}: {text}" for text in _wrong_attributes(op, cls)]
+    if wrong:
+        return wrong
     try:
         types = [None if v is None else type_of(v) for v in operand_list(op)]
         _, inferred = cls.resolve(types, attributes_of(op), python_location(op.location))
         actual = [type_of(r) for r in op.results]
-    except OpError as error:
-        return [str(error)]
-    except ValueError as error:
-        return [f"{where(op)}: {error}"]
+    except (OpError, ValueError) as error:
+        text = str(error)
+        return [text if text.startswith(PREFIX) else f"{where(op)}: {text}"]
+    if len(actual) != len(inferred):
+        return [f"{where(op)}: it has {len(inferred)} results, not {len(actual)}"]
     errors = []
     for f, t, i in zip(cls.results, actual, inferred):
         if t != i:
             errors.append(f"{where(op)}: its result '{f.name}' is {t}, but the op gives {i}")
         errors += _unknown_symbols(f"{where(op)}: result '{f.name}'", t, known)
     return errors
+
+
+def _wrong_attributes(op: ir.Operation, cls: type[Op]) -> list[str]:
+    """What is missing, unknown or of the wrong kind; names with a dot are notes of passes."""
+    attributes = {op.attributes[i].name: op.attributes[i].attr for i in range(len(op.attributes))}
+    wrong = []
+    if needs_segments(cls) and "operandSegmentSizes" not in attributes:
+        wrong.append("attribute 'operandSegmentSizes' is missing")
+    for f in cls.attributes:
+        if f.name not in attributes:
+            wrong.append(f"attribute '{f.name}' is missing")
+        elif not _is_kind(attributes[f.name], f.type):
+            wrong.append(f"attribute '{f.name}' cannot be {attributes[f.name]}")
+    known = {f.name for f in cls.attributes} | {"operandSegmentSizes"}
+    for name in attributes:
+        if name not in known and "." not in name:
+            wrong.append(f"unknown attribute '{name}'; it has {', '.join(sorted(known)) or 'none'}")
+    return wrong
+
+
+def _is_kind(attribute: ir.Attribute, declared: Any) -> bool:
+    """True if `attribute` is of the declared attribute type (or of one of a union)."""
+    kinds = set()
+    for t in typing.get_args(declared) or (declared,):
+        kinds |= set(_KINDS.get(t, (ir.Attribute,)))
+    if isinstance(attribute, ir.BoolAttr):  # a subclass of IntegerAttr in MLIR's eyes
+        return ir.BoolAttr in kinds
+    return isinstance(attribute, tuple(kinds))
 
 
 def _unknown_symbols(what: str, type: ir.Type | TensorType, known: set[str] | None) -> list[str]:
