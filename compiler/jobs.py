@@ -46,13 +46,12 @@ def import_all() -> None:
     import llvmlite.binding  # noqa: F401
     import mlir.passmanager  # noqa: F401
 
-    from ..dialects import irdl, op
+    from ..dialects import mlir_context, op  # noqa: F401
     from ..passes import pipeline
     from ..targets import linker, llvm  # noqa: F401
     from . import host_program, kernels  # noqa: F401
 
     op.load_all()
-    irdl.dialect_text()
     pipeline.load_passes()
 
 
@@ -64,11 +63,13 @@ def lower_graph(request: Message) -> Message:
     """
     from ..passes import pass_manager
     from ..passes.import_graph import import_graph
+    from ..passes.verify_lamina import verify_lamina
     from .host_program import build_host_program
     from .kernels import take_kernels
 
     target, options = _settings(request)
     observer, printed = observe(request, options, "graph")
+    observer.verifier = verify_lamina
     with levels.timed("import", observer):
         module = import_graph(Graph.from_json(request.blobs[0].decode()), mlir_context())
     pass_manager.run(module, levels.graph_pipeline(target), observer)
@@ -142,7 +143,7 @@ def echo(request: Message) -> Message:
 @functools.cache
 def mlir_context() -> ir.Context:
     """The context of this worker: made at its first job, since making one takes 20 ms or more."""
-    from ..dialects.irdl import context
+    from ..dialects.mlir_context import context
 
     return context()
 

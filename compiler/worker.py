@@ -106,8 +106,11 @@ def answer(request: Message) -> Message:
 
 
 def describe(error: Exception) -> dict[str, Any]:
-    """An exception as plain data."""
-    nodes = [list(n) for n in getattr(error, "nodes", ())]
+    """An exception as plain data; `nodes` are those of the first exception in the chain of causes that has some."""
+    cause: BaseException | None = error
+    while cause and not getattr(cause, "nodes", ()):
+        cause = cause.__cause__
+    nodes = [list(n) for n in getattr(cause, "nodes", ())]
     return {"type": type(error).__name__, "message": str(error) or type(error).__name__, "nodes": nodes}
 
 

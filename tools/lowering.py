@@ -32,7 +32,7 @@ def guess_level(name: str, text: str) -> str:
 
 def lower_graph(graph: Graph, stop: str, target: Target, plain: bool, kernel: str | None, observer: Observer):
     """Take a graph record to level `stop`; text, or an object's bytes."""
-    from ..dialects.irdl import context
+    from ..dialects.mlir_context import context
     from ..passes.import_graph import import_graph
 
     module = import_graph(graph, context())
@@ -47,7 +47,7 @@ def lower_text(
     """Take IR text at level `start` to level `stop`."""
     from mlir import ir
 
-    from ..dialects.irdl import context
+    from ..dialects.mlir_context import context
     from .opt import parse_module
 
     if levels.LEVELS.index(stop) < levels.LEVELS.index(start):

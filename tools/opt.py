@@ -29,7 +29,7 @@ def opt_command(file, passes, run_reproducer, listing, output, generic, location
         return
     from mlir import ir
 
-    from ..dialects.irdl import context
+    from ..dialects.mlir_context import context
     from ..passes.pass_manager import run
     from ..passes.reproducer import read_reproducer
 
