@@ -1,0 +1,206 @@
+"""ATen's structured ops and their gradients: traced, converted to a record, and interpreted, they give eager's values."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from lamina.dialects import interpret
+from lamina.frontend.convert import convert
+from support.samples import from_torch
+
+aten = torch.ops.aten
+
+
+def x(*shape, dtype=torch.float32):
+    return torch.randn(shape, dtype=torch.float64).to(dtype)
+
+
+def positions(high, *shape):
+    return torch.randint(high, shape)
+
+
+def converted(fn, args):
+    """The values of `fn(*args)` through the record: trace, convert, interpret."""
+    traced = make_fx(lambda *a: fn(*a))(*args)
+    placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
+    outputs = traced.graph.output_node().args[0]
+    outputs = [outputs] if isinstance(outputs, torch.fx.Node) else list(outputs)
+    wanted = [i for i, o in enumerate(outputs) if o is not None]
+    nodes = [n for n in traced.graph.nodes if n.op == "call_function"]
+    part = convert(nodes, [outputs[i] for i in wanted])
+    given = dict(zip(placeholders, args))
+    return wanted, interpret.run(part.graph, [from_torch(given[n]) for n in part.inputs])
+
+
+CASES = {}
+
+
+def case(name, fn, *args, tolerance=2e-5):
+    CASES[name] = (fn, args, tolerance)
+
+
+def gradients(fn, *args):
+    """`fn` and its gradients with respect to every float argument, as one function of plain tensors."""
+    floats = [i for i, a in enumerate(args) if a.is_floating_point()]
+
+    def both(*tensors):
+        leaves = [t.detach().requires_grad_(i in floats) for i, t in enumerate(tensors)]
+        y = fn(*leaves)
+        return (y.detach(), *torch.autograd.grad((y * torch.cos(y.detach())).sum(), [leaves[i] for i in floats]))
+
+    return both
+
+
+def gradient_case(name, fn, *args, tolerance=5e-5):
+    CASES[name] = (gradients(fn, *args), args, tolerance)
+
+
+torch.manual_seed(0)
+BF16 = torch.bfloat16
+
+case("linear", F.linear, x(3, 4, 5), x(6, 5), x(6))
+case("addmm", torch.addmm, x(6), x(4, 5), x(5, 6))
+case("addmm_scaled", lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), x(4, 6), x(4, 5), x(5, 6))
+case("addmm_beta_0", lambda c, a, b: torch.addmm(c, a, b, beta=0), torch.full((4, 6), torch.nan), x(4, 5), x(5, 6))
+case(
+    "baddbmm_bf16",
+    torch.baddbmm,
+    x(2, 4, 6, dtype=BF16),
+    x(2, 4, 5, dtype=BF16),
+    x(2, 5, 6, dtype=BF16),
+    tolerance=2e-2,
+)
+case(
+    "addmv_addbmm", lambda v, a, b, c: (torch.addmv(v, a, b), torch.addbmm(a, c, c.mT)), x(4), x(4, 4), x(4), x(3, 4, 4)
+)
+case("matmul_ranks", lambda a, b, v: (a @ b, a @ v, v @ b, v @ v, a[0] @ b), x(2, 3, 4, 4), x(4, 4), x(4))
+case("matmul_broadcast", torch.matmul, x(2, 1, 3, 4), x(5, 4, 2))
+case("einsum", lambda a, b: torch.einsum("bik,bjk->ij", a, b), x(2, 3, 4), x(2, 5, 4))
+
+case("conv2d", lambda *a: F.conv2d(*a, stride=2, padding=1), x(2, 3, 7, 6), x(4, 3, 3, 3), x(4))
+case("conv2d_unbatched", F.conv2d, x(3, 7, 6), x(4, 3, 3, 3))
+case("conv1d_same", lambda *a: F.conv1d(*a, padding="same", dilation=3), x(2, 3, 9), x(4, 3, 2))
+case(
+    "conv_transpose2d",
+    lambda *a: F.conv_transpose2d(*a, stride=2, output_padding=1),
+    x(1, 4, 3, 3),
+    x(4, 2, 3, 3),
+    x(2),
+)
+gradient_case("conv_backward", lambda *a: F.conv2d(*a, stride=(2, 1), padding=1, dilation=(1, 2), groups=2),
+              x(2, 4, 7, 8), x(6, 2, 3, 2), x(6))  # fmt: skip
+gradient_case("conv_transpose_backward", lambda *a: F.conv_transpose1d(*a, stride=2, padding=1, groups=2, output_padding=1),
+              x(2, 4, 5), x(4, 3, 3), x(6))  # fmt: skip
+
+case("batch_norm", lambda *a: F.batch_norm(*a, eps=1e-3), x(2, 3, 4), x(3), x(3).abs(), x(3), x(3))
+gradient_case(
+    "batch_norm_train", lambda v, w, b: F.batch_norm(v, None, None, w, b, training=True), x(4, 3, 5), x(3), x(3)
+)
+case("batch_norm_functional", lambda *a: aten._native_batch_norm_legit_functional(*a, True, 0.1, 1e-5),
+     x(4, 3, 5), x(3), x(3), x(3), x(3).abs())  # fmt: skip
+gradient_case("layer_norm", lambda v, w, b: F.layer_norm(v, (5,), w, b), x(3, 4, 5), x(5), x(5))
+gradient_case("group_norm", lambda v, w, b: F.group_norm(v, 2, w, b), x(3, 4, 5), x(4), x(4))
+gradient_case("rms_norm", lambda v, w: F.rms_norm(v, (5,), w), x(3, 5), x(5))
+gradient_case("softmax", lambda v: F.softmax(v, 1), x(3, 5, 2))
+gradient_case("log_softmax", lambda v: F.log_softmax(v, -1), x(3, 5))
+case("safe_softmax", lambda v: aten._safe_softmax(v, 1), torch.tensor([[1.0, -torch.inf], [-torch.inf, -torch.inf]]))
+
+gradient_case("max_pool2d", lambda v: F.max_pool2d(v, 3, 2, 1), x(2, 3, 7, 8))
+case("max_pool2d_unbatched", lambda v: F.max_pool2d(v, 2, ceil_mode=True, return_indices=True), x(3, 7, 8))
+gradient_case("avg_pool2d", lambda v: F.avg_pool2d(v, 3, 2, 1), x(2, 3, 7, 8))
+gradient_case(
+    "avg_pool2d_ceil", lambda v: F.avg_pool2d(v, 3, 2, 1, ceil_mode=True, count_include_pad=False), x(2, 3, 8, 7)
+)
+case("avg_pool1d", lambda v: F.avg_pool1d(v, 3), x(2, 3, 9))
+gradient_case("adaptive_avg_pool2d", lambda v: F.adaptive_avg_pool2d(v, (2, 4)), x(2, 3, 6, 8))
+case("adaptive_uneven", lambda v: (F.adaptive_avg_pool2d(v, (3, 1)), F.adaptive_avg_pool2d(v, 1)), x(2, 3, 7, 8))
+case("adaptive_max_pool2d", lambda v: F.adaptive_max_pool2d(v, (2, 3), return_indices=True), x(2, 3, 6, 8))
+
+case("attention", aten._scaled_dot_product_flash_attention_for_cpu, x(1, 2, 4, 8), x(1, 2, 6, 8), x(1, 2, 6, 8))
+gradient_case("attention_causal", lambda *a: F.scaled_dot_product_attention(*a, is_causal=True),
+              x(2, 2, 5, 8), x(2, 2, 5, 8), x(2, 2, 5, 8))  # fmt: skip
+case("attention_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m > 0),
+     x(1, 2, 4, 8), x(1, 2, 6, 8), x(1, 2, 6, 8), x(4, 6))  # fmt: skip
+
+case("sort", lambda v: (*torch.sort(v, stable=True, descending=True), torch.argsort(v, 0)), x(4, 9))
+case("topk", lambda v: torch.topk(v, 3, largest=False), x(4, 9))
+case(
+    "scans",
+    lambda v, i: (v.cumsum(1), v.cumprod(0), i.cumsum(0), *v.cummax(1), v.logcumsumexp(1)),
+    x(3, 5),
+    positions(9, 4),
+)
+case("cumsum_bool", lambda v: (v > 0).cumsum(1, dtype=BF16), x(3, 5))
+case(
+    "searchsorted",
+    lambda e, v: (torch.searchsorted(e, v), torch.bucketize(v, e, right=True)),
+    torch.arange(5.0),
+    x(3, 4),
+)
+
+case(
+    "scatter",
+    lambda v, i, s: (v.scatter(0, i, s), v.scatter(1, i, 2.5), v.scatter_add(0, i, s)),
+    x(5, 5),
+    positions(5, 3, 4),
+    x(3, 4),
+)
+case("scatter_reduce", lambda v, i, s: (v.scatter_reduce(0, i, s, "amax", include_self=False), v.scatter_reduce(0, i, s, "prod")),
+     x(4, 3), positions(4, 6, 3), x(6, 3))  # fmt: skip
+case("index_ops", lambda v, i, s: (v.index_add(0, i, s, alpha=2), v.index_copy(1, i, s.mT), v.index_fill(0, i - 4, 7.0)),
+     x(4, 4), positions(4, 6), x(6, 4))  # fmt: skip
+case(
+    "index_put",
+    lambda v, i, j, s: (v.index_put((i, j), s, True), v.index_put((None, i), s[0])),
+    x(4, 4),
+    positions(4, 6),
+    positions(4, 6),
+    x(6),
+)
+case("index_put_mask", lambda v: v.index_put((v > 0,), torch.tensor(9.0)), x(4, 4))
+case("block_scatters", lambda v, s: (v.slice_scatter(s, 0, 1, 5, 2), v.select_scatter(s[0], 0, -1)), x(6, 4), x(2, 4))
+gradient_case("select_and_slice_backward", lambda v: v[1, 1:4:2] * v[0, :2], x(3, 6))
+
+case(
+    "embedding_bag",
+    lambda w, i, o: F.embedding_bag(i, w, o, mode="mean"),
+    x(7, 4),
+    positions(7, 9),
+    torch.tensor([0, 3, 3]),
+)
+gradient_case("embedding", lambda w, i: F.embedding(i, w, padding_idx=2), x(7, 4), positions(7, 3, 5))
+
+TARGET = torch.tensor([1, 4, -100, 0])
+gradient_case("cross_entropy", lambda v, t: F.cross_entropy(v, t), x(4, 5), TARGET)
+gradient_case(
+    "cross_entropy_sum_weight",
+    lambda v, w: F.nll_loss(v, TARGET.clamp(0), w.detach(), reduction="sum") + 0 * w.sum(),
+    x(4, 5),
+    x(5).abs(),
+)
+gradient_case(
+    "nll_none_2d", lambda v, t: F.nll_loss(v, t, reduction="none", ignore_index=1), x(2, 5, 3, 2), positions(5, 2, 3, 2)
+)
+for _loss in (F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.binary_cross_entropy_with_logits):
+    gradient_case(_loss.__name__, lambda v, t, f=_loss: f(v, t.detach()) + 0 * t.sum(), x(4, 5), x(4, 5))
+gradient_case(
+    "binary_cross_entropy",
+    lambda v, t: F.binary_cross_entropy(v.sigmoid(), t.detach(), reduction="sum") + 0 * t.sum(),
+    x(4, 5),
+    x(4, 5).sigmoid(),
+)
+case("mse_bf16", F.mse_loss, x(4, 5, dtype=BF16), x(4, 5, dtype=BF16), tolerance=2e-2)
+case("dropout_eval", lambda v: F.dropout(v, 0.5, False) + 1, x(3))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_converted_equals_eager(name):
+    fn, args, tolerance = CASES[name]
+    expected = fn(*args)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for i, value in zip(*converted(fn, args)):
+        want = from_torch(expected[i])
+        assert (value.shape, value.dtype) == (want.shape, want.dtype), i
+        np.testing.assert_allclose(value.astype(np.float64), want.astype(np.float64), rtol=tolerance, atol=tolerance)
