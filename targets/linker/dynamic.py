@@ -49,7 +49,9 @@ class DynamicTables:
     that the loader will apply.
     """
 
-    def __init__(self, machine: Machine, names: Names, got: list[Symbol], stubs: list[Symbol], patches: int, soname: str):
+    def __init__(
+        self, machine: Machine, names: Names, got: list[Symbol], stubs: list[Symbol], patches: int, soname: str
+    ):
         self.machine, self.got, self.stubs = machine, got, stubs
         self.strings = Strings()
         self.symbols = [*names.imports.values(), *exported(names.exports)]

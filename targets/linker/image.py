@@ -122,7 +122,8 @@ def _program_headers(segments: list[Segment], page: int) -> list[bytes]:
     dynamic = next(o for s in segments for o in s.outputs if o.name == ".dynamic")
     add(_DYNAMIC, RELOCATED, dynamic.offset, dynamic.address, dynamic.size, dynamic.size, 8)
     for s in relro:  # up to the end of the page: the loader protects whole pages only
-        add(_RELRO, READ, s.offset, s.address, s.file_size, -(-(s.address + s.memory_size) // page) * page - s.address, 1)
+        end = -(-(s.address + s.memory_size) // page) * page
+        add(_RELRO, READ, s.offset, s.address, s.file_size, end - s.address, 1)
     add(_STACK, RELOCATED, 0, 0, 0, 0, 16)  # a stack without execute permission
     return headers
 

@@ -98,7 +98,9 @@ def place(segments: list[Segment], start: int, page: int) -> int:
         for output in segment.outputs:
             output.align = max([output.align, *(part.align for part in output.parts)])
             if output.align > page:
-                raise LinkError(f"section {output.name} asks for an alignment of {output.align}, above a page of {page}")
+                raise LinkError(
+                    f"section {output.name} asks for an alignment of {output.align}, above a page of {page}"
+                )
             pad = -address % output.align
             offset, address = offset + pad, address + pad
             output.offset, output.address = offset, address

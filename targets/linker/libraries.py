@@ -19,7 +19,5 @@ LIBRARIES: dict[str, frozenset[str]] = {
         "pthread_cond_init pthread_cond_signal pthread_cond_wait pthread_create pthread_detach pthread_join "
         "pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock qsort realloc sched_yield".split()
     ),
-    "libgcc_s.so.1": frozenset(
-        "__divti3 __extendhfsf2 __modti3 __truncdfhf2 __truncsfhf2 __udivti3 __umodti3".split()
-    ),
+    "libgcc_s.so.1": frozenset("__divti3 __extendhfsf2 __modti3 __truncdfhf2 __truncsfhf2 __udivti3 __umodti3".split()),
 }

@@ -32,5 +32,7 @@ class Machine:
 def fits(value: int, bits: int, what: str) -> int:
     """Return `value` if it is a signed number of `bits` bits; LinkError otherwise."""
     if not -(1 << (bits - 1)) <= value < (1 << (bits - 1)):
-        raise LinkError(f"{what}: {value:#x} does not fit in {bits} bits; the image is larger than the small code model")
+        raise LinkError(
+            f"{what}: {value:#x} does not fit in {bits} bits; the image is larger than the small code model"
+        )
     return value

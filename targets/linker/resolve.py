@@ -20,7 +20,10 @@ class Names:
 
 
 def resolve(
-    objects: list[Object], sections: list[Section], libraries: Mapping[str, Iterable[str]], exports: Iterable[str] | None
+    objects: list[Object],
+    sections: list[Section],
+    libraries: Mapping[str, Iterable[str]],
+    exports: Iterable[str] | None,
 ) -> Names:
     """Bind the symbols that `sections` refer to, and point their relocations at the definitions.
 

@@ -1,0 +1,271 @@
+"""The host program as LLVM IR: `lamina_main` and `lamina_init` (docs/contracts.md §8).
+
+Both walk a table of launches. A launch is {kernel, first operand, operands, first size, sizes}; operands and sizes are
+numbers into one list of buffers and one array of size values, so the code is as long for a thousand launches as for
+one and compiles in milliseconds:
+
+    values = [symbols..., constants and expressions used as sizes...]
+    for each launch:
+        pointers = [buffers[i] or arena + offset ...];  sizes = [values[j] ...]
+        hook(ctx, number, 0);  status = kernel(ctx, pointers, sizes);  hook(ctx, number, 1)
+        if status: return number << 8 | status
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..dialects import dims
+from ..dialects.dims import Dim
+from .plan import SPACES
+from .support_ir import support_ir
+
+_HEAD = """
+%Launch = type { ptr, i64, i64, i64, i64 }
+declare ptr @memcpy(ptr, ptr, i64)
+"""
+
+# {name} of the entry, {symbols} and {values}: their numbers, {most} operands and {sizes} of a launch, {base}: number of
+# buffers before the arena
+_ENTRY = """
+@{name}.operands = private unnamed_addr constant [{operand_count} x i64] [{operands}]
+@{name}.sizes = private unnamed_addr constant [{size_count} x i64] [{size_numbers}]
+@{name}.launches = private unnamed_addr constant [{launch_count} x %Launch] [{launches}]
+
+define i32 @{name}(ptr %ctx, ptr %buffers, ptr %dims) nounwind {{
+entry:
+  %pointers = alloca [{most} x ptr]
+  %sizes = alloca [{sizes} x i64]
+  %values = alloca [{values} x i64]
+  %arena.at = getelementptr ptr, ptr %buffers, i64 {base}
+  %offsets = getelementptr i64, ptr %dims, i64 {symbols}
+{prologue}
+  %hook.at = getelementptr ptr, ptr %ctx, i64 4
+  br label %next
+next:
+  %n = phi i64 [ 0, %entry ], [ %n.after, %ran ]
+  %more = icmp ult i64 %n, {launches_left}
+  br i1 %more, label %prepare, label %done
+prepare:
+  %launch = getelementptr [{launch_count} x %Launch], ptr @{name}.launches, i64 0, i64 %n
+  %kernel = load ptr, ptr %launch
+  %first.at = getelementptr %Launch, ptr %launch, i32 0, i32 1
+  %first = load i64, ptr %first.at
+  %count.at = getelementptr %Launch, ptr %launch, i32 0, i32 2
+  %count = load i64, ptr %count.at
+  %size.first.at = getelementptr %Launch, ptr %launch, i32 0, i32 3
+  %size.first = load i64, ptr %size.first.at
+  %size.count.at = getelementptr %Launch, ptr %launch, i32 0, i32 4
+  %size.count = load i64, ptr %size.count.at
+  br label %operand
+operand:
+  %i = phi i64 [ 0, %prepare ], [ %i.after, %put ]
+  %operands.left = icmp ult i64 %i, %count
+  br i1 %operands.left, label %get, label %size
+get:
+  %which.index = add i64 %first, %i
+  %which.at = getelementptr i64, ptr @{name}.operands, i64 %which.index
+  %which = load i64, ptr %which.at
+  %in.arena = icmp slt i64 %which, 0
+  br i1 %in.arena, label %planned, label %given
+given:
+  %given.at = getelementptr ptr, ptr %buffers, i64 %which
+  %given.pointer = load ptr, ptr %given.at
+  br label %put
+planned:
+  %slot = xor i64 %which, -1
+  %offset.at = getelementptr i64, ptr %offsets, i64 %slot
+  %offset = load i64, ptr %offset.at
+  %arena = load ptr, ptr %arena.at
+  %planned.pointer = getelementptr i8, ptr %arena, i64 %offset
+  br label %put
+put:
+  %pointer = phi ptr [ %given.pointer, %given ], [ %planned.pointer, %planned ]
+  %pointer.at = getelementptr ptr, ptr %pointers, i64 %i
+  store ptr %pointer, ptr %pointer.at
+  %i.after = add i64 %i, 1
+  br label %operand
+size:
+  %j = phi i64 [ 0, %operand ], [ %j.after, %size.put ]
+  %sizes.left = icmp ult i64 %j, %size.count
+  br i1 %sizes.left, label %size.put, label %run
+size.put:
+  %value.index = add i64 %size.first, %j
+  %value.number.at = getelementptr i64, ptr @{name}.sizes, i64 %value.index
+  %value.number = load i64, ptr %value.number.at
+  %value.at = getelementptr i64, ptr %values, i64 %value.number
+  %value = load i64, ptr %value.at
+  %to = getelementptr i64, ptr %sizes, i64 %j
+  store i64 %value, ptr %to
+  %j.after = add i64 %j, 1
+  br label %size
+run:
+  %hook = load ptr, ptr %hook.at
+  %profiled = icmp ne ptr %hook, null
+  br i1 %profiled, label %hooked, label %plain
+plain:
+  %status.plain = call i32 %kernel(ptr %ctx, ptr %pointers, ptr %sizes)
+  br label %ran
+hooked:
+  call void %hook(ptr %ctx, i64 %n, i64 0)
+  %status.hooked = call i32 %kernel(ptr %ctx, ptr %pointers, ptr %sizes)
+  call void %hook(ptr %ctx, i64 %n, i64 1)
+  br label %ran
+ran:
+  %status = phi i32 [ %status.plain, %plain ], [ %status.hooked, %hooked ]
+  %n.after = add i64 %n, 1
+  %failed = icmp ne i32 %status, 0
+  br i1 %failed, label %fail, label %next
+fail:
+  %number = trunc i64 %n to i32
+  %high = shl i32 %number, 8
+  %low = and i32 %status, 255
+  %code = or i32 %high, %low
+  ret i32 %code
+done:
+{epilogue}
+  ret i32 0
+}}
+"""
+
+
+def host_ir(plan: dict[str, Any], arch: str = "x86-64") -> str:
+    """LLVM IR text of the host program of `plan`, with the thread support; kernels are declared, not defined."""
+    symbols = [s["name"] for s in plan["symbols"]]
+    counts = [len(plan["inputs"]), len(plan["weights"]), len(plan["persistent"])]
+    parts = [_HEAD]
+    parts.append(_entry("lamina_main", plan, symbols, [*counts, len(plan["buffers"])]))
+    init = plan["init"] or {"launches": [], "before": [], "after": []}
+    parts.append(_entry("lamina_init", init, [], [0, *counts[1:], 0]))
+    kernels = dict.fromkeys(launch["kernel"] for part in (plan, init) for launch in part["launches"])
+    parts += [f'declare i32 @"{kernel}"(ptr, ptr, ptr)\n' for kernel in kernels]
+    return "".join(parts) + support_ir(arch)
+
+
+def _entry(name: str, part: dict[str, Any], symbols: Sequence[str], counts: Sequence[int]) -> str:
+    """One entry; `counts` are the numbers of inputs, weights, persistent and output buffers."""
+    code = _Code(symbols, counts)
+    code.copies("before", part["before"])
+    prologue_copies = code.lines
+    code.lines = []
+    code.copies("after", part["after"])
+    epilogue, code.lines = code.lines, []
+
+    operands: list[int] = []
+    numbers: list[int] = []
+    launches = []
+    for launch in part["launches"]:
+        kernel, args, sizes = launch["kernel"], launch["args"], launch["dims"]
+        row = (len(operands), len(args), len(numbers), len(sizes))
+        launches.append(f'%Launch {{ ptr @"{kernel}", ' + ", ".join(f"i64 {v}" for v in row) + " }")
+        operands += [code.operand(*place) for place in args]
+        numbers += [code.value_number(dims.parse(s)) for s in sizes]
+    prologue = [*code.values_code(), *prologue_copies]
+    return _ENTRY.format(
+        name=name,
+        operand_count=max(1, len(operands)),
+        operands=_numbers(operands),
+        size_count=max(1, len(numbers)),
+        size_numbers=_numbers(numbers),
+        launch_count=max(1, len(launches)),
+        launches=", ".join(launches) or "%Launch zeroinitializer",
+        launches_left=len(launches),
+        most=max([1, *(len(launch["args"]) for launch in part["launches"])]),
+        sizes=max([1, *(len(launch["dims"]) for launch in part["launches"])]),
+        values=max(1, len(code.values)),
+        base=sum(counts),
+        symbols=len(symbols),
+        prologue="\n".join(prologue),
+        epilogue="\n".join(epilogue),
+    )
+
+
+class _Code:
+    """Straight-line code of one entry: size values and copies."""
+
+    def __init__(self, symbols: Sequence[str], counts: Sequence[int]):
+        self.symbols = {s: i for i, s in enumerate(symbols)}
+        self.first = dict(zip(SPACES, (sum(counts[:i]) for i in range(len(counts)))))
+        self.values: dict[Dim, int] = {}
+        self.lines: list[str] = []
+        self._named = 0
+
+    def operand(self, space: str, index: int) -> int:
+        """The number of a buffer in the table of operands; arena buffers are complements."""
+        return ~index if space == "arena" else self.first[space] + index
+
+    def value_number(self, dim: Dim) -> int:
+        """The place of `dim` in the array of size values."""
+        return self.values.setdefault(dim, len(self.values))
+
+    def values_code(self) -> list[str]:
+        """Code that fills the array of size values."""
+        kept, self.lines = self.lines, []
+        for dim, number in self.values.items():
+            value = self.expression(dim)
+            at = self.name(f"getelementptr i64, ptr %values, i64 {number}")
+            self.lines.append(f"  store i64 {value}, ptr {at}")
+        lines, self.lines = self.lines, kept
+        return lines
+
+    def copies(self, label: str, copies: Iterable[dict[str, Any]]) -> None:
+        """`memcpy` for each copy of the plan."""
+        for copy in copies:
+            to, source = self.pointer(*copy["to"]), self.pointer(*copy["from"])
+            offset = self.expression(dims.parse(copy["offset"]))
+            source = self.name(f"getelementptr i8, ptr {source}, i64 {offset}")
+            size = self.expression(dims.parse(copy["bytes"]))
+            self.name(f"call ptr @memcpy(ptr {to}, ptr {source}, i64 {size})")
+
+    def pointer(self, space: str, index: int) -> str:
+        if space == "arena":
+            at = self.name(f"getelementptr i64, ptr %offsets, i64 {index}")
+            offset = self.name(f"load i64, ptr {at}")
+            arena = self.name("load ptr, ptr %arena.at")
+            return self.name(f"getelementptr i8, ptr {arena}, i64 {offset}")
+        at = self.name(f"getelementptr ptr, ptr %buffers, i64 {self.first[space] + index}")
+        return self.name(f"load ptr, ptr {at}")
+
+    def expression(self, dim: Dim) -> str:
+        """Code for a size expression; returns its value. A division by zero (of an empty tensor) gives no trap."""
+        if isinstance(dim, int):
+            return str(dim)
+        total = "0"
+        for monomial, coefficient in dim.terms.items():
+            term = str(coefficient)
+            for atom, power in monomial:
+                value = self.symbol(atom) if isinstance(atom, str) else self.function(*atom)
+                for _ in range(power):
+                    term = value if term == "1" else self.name(f"mul i64 {term}, {value}")
+            total = term if total == "0" else self.name(f"add i64 {total}, {term}")
+        return total
+
+    def symbol(self, name: str) -> str:
+        at = self.name(f"getelementptr i64, ptr %dims, i64 {self.symbols[name]}")
+        return self.name(f"load i64, ptr {at}")
+
+    def function(self, function: str, a: Dim, b: Dim) -> str:
+        x, y = self.expression(a), self.expression(b)
+        if function in ("max", "min"):
+            test = self.name(f"icmp {'sgt' if function == 'max' else 'slt'} i64 {x}, {y}")
+            return self.name(f"select i1 {test}, i64 {x}, i64 {y}")
+        zero = self.name(f"icmp eq i64 {y}, 0")
+        y = self.name(f"select i1 {zero}, i64 1, i64 {y}")
+        rest = self.name(f"srem i64 {x}, {y}")
+        negative = self.name(f"icmp slt i64 {rest}, 0")  # divisors are positive: round to minus infinity
+        if function == "mod":
+            up = self.name(f"add i64 {rest}, {y}")
+            return self.name(f"select i1 {negative}, i64 {up}, i64 {rest}")
+        quotient = self.name(f"sdiv i64 {x}, {y}")
+        down = self.name(f"sub i64 {quotient}, 1")
+        return self.name(f"select i1 {negative}, i64 {down}, i64 {quotient}")
+
+    def name(self, code: str) -> str:
+        self._named += 1
+        self.lines.append(f"  %v{self._named} = {code}")
+        return f"%v{self._named}"
+
+
+def _numbers(values: Sequence[int]) -> str:
+    return ", ".join(f"i64 {v}" for v in values) or "i64 0"

@@ -1,0 +1,83 @@
+"""numpy arrays as the runtime sees them: element types by name, data pointers, arrays from other libraries."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from .errors import LaminaRuntimeError
+
+_NUMPY = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
+    "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool",
+}  # fmt: skip
+ITEM_SIZE = {name: np.dtype(text).itemsize for name, text in _NUMPY.items()} | {"bf16": 2}
+
+
+@functools.cache
+def numpy_dtype(name: str) -> np.dtype:
+    """numpy's dtype of element type `name`; bf16 needs the package ml_dtypes."""
+    if name == "bf16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise LaminaRuntimeError("bf16 arrays need the package ml_dtypes: pip install 'lamina[bf16]'") from None
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(_NUMPY[name])
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """Our name of a numpy dtype, or numpy's own for one that we do not have."""
+    for name, text in _NUMPY.items():
+        if dtype == text:
+            return name
+    return {"bfloat16": "bf16"}.get(dtype.name, dtype.name)
+
+
+def as_array(value: Any, name: str) -> np.ndarray:
+    """A numpy array on `value`'s memory: arrays, and anything that speaks DLPack or the array interface."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except Exception as error:  # each library raises its own
+            raise LaminaRuntimeError(f"input '{name}': cannot read this {type(value).__name__}: {error}") from None
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    if isinstance(value, (bool, int, float, np.generic)):
+        return np.asarray(value)
+    raise LaminaRuntimeError(
+        f"input '{name}' is a {type(value).__name__}; pass a numpy array or an object with __dlpack__"
+    )
+
+
+def _data_offset() -> int | None:
+    """Where a numpy array object keeps its data pointer, found by looking for the known pointer of two arrays."""
+    probes = [np.zeros(8, np.uint8), np.zeros((3, 5), np.float64)[1:]]
+    if type(probes[0]).__basicsize__ < 40:
+        return None
+    for offset in range(8, 40, 8):
+        read = [ctypes.c_size_t.from_address(id(p) + offset).value for p in probes]
+        if read == [p.__array_interface__["data"][0] for p in probes]:
+            return offset
+    return None
+
+
+_OFFSET = _data_offset()
+_read = ctypes.c_size_t.from_address
+
+if _OFFSET is not None:
+
+    def pointer(array: np.ndarray) -> int:
+        """The address of an array's first element (0.15 µs; `array.ctypes.data` takes 0.6)."""
+        return _read(id(array) + _OFFSET).value  # type: ignore[operator]
+
+else:
+
+    def pointer(array: np.ndarray) -> int:
+        """The address of an array's first element."""
+        return array.__array_interface__["data"][0]

@@ -1,0 +1,34 @@
+"""Buffers that live at one time never overlap, and memory is reused."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lamina.runtime.arena import ALIGN, plan_offsets, release_arena, thread_arena
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 20), st.integers(0, 8)), max_size=40))
+def test_no_overlap(buffers):
+    sizes = [b[0] for b in buffers]
+    lives = [(first, first + length) for _, first, length in buffers]
+    offsets, total = plan_offsets(sizes, lives)
+    for i in range(len(buffers)):
+        assert offsets[i] % ALIGN == 0 and offsets[i] + sizes[i] <= total
+        for j in range(i):
+            together = lives[i][0] <= lives[j][1] and lives[j][0] <= lives[i][1]
+            apart = offsets[i] + sizes[i] <= offsets[j] or offsets[j] + sizes[j] <= offsets[i]
+            assert apart or not together or not sizes[i] or not sizes[j]
+
+
+def test_a_chain_needs_two_buffers():
+    assert plan_offsets([1000] * 50, [(i, i + 1) for i in range(50)])[1] == 2 * 1024
+
+
+def test_a_later_larger_buffer_grows_from_the_last_hole():
+    assert plan_offsets([64, 64, 256], [(0, 3), (0, 1), (2, 3)]) == ([0, 64, 64], 320)
+
+
+def test_block_grows_and_is_aligned():
+    first = thread_arena(100)
+    assert first % ALIGN == 0 and thread_arena(50) == first
+    assert thread_arena(1 << 20) % ALIGN == 0
+    release_arena()
