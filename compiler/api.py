@@ -22,6 +22,7 @@ from ..targets import Target, get_target
 from . import cache as caches
 from .cache import Cache
 from .errors import CompileError, GraphError, KernelError, KernelFailure, WorkerError
+from .levels import LevelError, check_level
 from .messages import Message
 from .options import Options
 from .plan import EXPORTS
@@ -29,7 +30,7 @@ from .pool import Died, InProcess, Pool, pool, warm
 from .sources import fingerprint
 
 __all__ = ["CompileError", "GraphError", "KernelError", "Options", "Program", "WorkerError", "compile_graph"]
-__all__ += ["compile_llvm", "warm"]
+__all__ += ["compile_llvm", "show_ir", "warm"]
 
 LLVM_IR = "llvmir"  # the kind of a unit whose text is LLVM IR: the host program
 
@@ -87,6 +88,14 @@ def compile_llvm(text: str, exports: Sequence[str], target: str = "native", name
     image = work.one("link", [code], names=[name], exports=list(exports)).blobs[0]
     programs.put(key, {}, [image])
     return image
+
+
+def show_ir(graph: Graph, level: str, target: str = "native", options: Options = Options()) -> str:
+    """The text of `graph` at a level: lamina, kernels, linalg, loops, llvm, llvmir or asm."""
+    if check_level(level) == "obj":
+        raise LevelError("an object has no text; 'asm' shows what is in it")
+    work = _Compilation(get_target(target), options, None)
+    return work.one("show", [graph.to_json().encode()], level=level).blobs[0].decode()
 
 
 class _Compilation:

@@ -4,6 +4,7 @@
     compile_kernel   one kernel               → object, and whether it had to be plain
     emit_llvm        LLVM IR                  → object
     link             objects                  → shared object
+    show             graph record             → text of any level
     echo             sends back what it got, for tests
 
 Headers name the target and carry the options. Times and prints that were asked for come back in the reply.
@@ -123,6 +124,18 @@ def link(request: Message) -> Message:
 
     objects = [linker.read_object(b, name) for b, name in zip(request.blobs, request.header["names"])]
     return Message({}, [linker.link(objects, request.header["exports"])])
+
+
+@job
+def show(request: Message) -> Message:
+    """Lower the graph record to the level `level` and return its text."""
+    from . import lowering
+
+    target, options = _settings(request)
+    observer, printed = observe(request, options, "graph")
+    graph = Graph.from_json(request.blobs[0].decode())
+    text = lowering.lower_record(graph, request.header["level"], target, options.plain, None, observer)
+    return _reply({}, [text.encode()], observer, printed)
 
 
 @job

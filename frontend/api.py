@@ -14,7 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from ..compiler.api import Program, compile_graph
+from ..compiler.api import Program, compile_graph, show_ir
 from ..compiler.options import Options
 from . import launcher
 from .export import Exported, from_program, symbol_names
@@ -43,9 +43,7 @@ class Compiled:
 
     def ir(self, level: str = "lamina") -> str:
         """The IR at a level: lamina, kernels, linalg, loops, llvm, llvmir or asm."""
-        from ..compiler import views
-
-        return views.ir(self.exported.graph, level, self.target, self.options)
+        return show_ir(self.exported.graph, level, self.target, self.options)
 
     def asm(self) -> str:
         """The assembly of all kernels."""

@@ -84,13 +84,13 @@ def write_artifact(
 
 def write_level(file, target, output, start, stop, kernel, plain, is_model, observing) -> None:
     """Take a file to a level and write what is there."""
+    from ..compiler.lowering import guess_level, lower_record, lower_text
     from ..targets import get_target
-    from .lowering import guess_level, lower_graph, lower_text
 
     observer = observer_of(file, **observing)
     chosen = get_target(target)
     if is_model:
-        result = lower_graph(read_graph(file), stop, chosen, plain, kernel, observer)
+        result = lower_record(read_graph(file), stop, chosen, plain, kernel, observer)
     else:
         text = Path(file).read_text()
         result = lower_text(text, file, start or guess_level(file, text), stop, chosen, plain, kernel, observer)

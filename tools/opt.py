@@ -27,8 +27,7 @@ def opt_command(file, passes, run_reproducer, listing, output, generic, location
     if listing:
         click.echo(list_passes())
         return
-    from mlir import ir
-
+    from ..compiler.lowering import parse_module
     from ..dialects.mlir_context import context
     from ..passes.pass_manager import run
     from ..passes.reproducer import read_reproducer
@@ -37,25 +36,11 @@ def opt_command(file, passes, run_reproducer, listing, output, generic, location
     if run_reproducer:
         passes = read_reproducer(text)
     observer = observer_of(file, **observing)
-    module = parse_module(ir, context(), text, file)
+    module = parse_module(text, file, context())
     run(module, passes or "", observer)
     printed = module.operation.get_asm(enable_debug_info=locations, print_generic_op_form=generic)
     click.echo(printed, nl=not printed.endswith("\n"), file=open(output, "w") if output else None)
     report(observer)
-
-
-def parse_module(ir, context, text: str, name: str):
-    """Parse MLIR text; what is wrong is said with the file's name and MLIR's position."""
-    try:
-        return ir.Module.parse(text, context)
-    except ir.MLIRError as error:
-        found = "; ".join(f"{_position(d.location)}{d.message}" for d in error.error_diagnostics)
-        hint = 'lamina ops parse only in generic form, as in "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>'
-        raise click.ClickException(f"{name}: {found or hint}") from None
-
-
-def _position(location) -> str:
-    return f"{location.start_line}:{location.start_col}: " if location.is_a_file() else ""
 
 
 def list_passes() -> str:

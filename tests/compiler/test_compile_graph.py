@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from support.run_graph import run_graph, run_program
 
-from lamina.compiler.api import GraphError, KernelError, Options, WorkerError, compile_graph
+from lamina.compiler.api import GraphError, KernelError, Options, WorkerError, compile_graph, show_ir
+from lamina.compiler.levels import LevelError
 from lamina.compiler.pool import pool
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Location, Symbol, TensorType
@@ -96,3 +97,22 @@ def test_a_small_time_limit_gives_up_with_the_kernel_named():
     pool().warm()
     with pytest.raises((KernelError, WorkerError), match="Timeout"):
         compile_graph(mlp(), options=Options(timeout=0.001, cache=False))
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        ("lamina", '"lamina.softmax"'),
+        ("kernels", '"lamina.launch"'),
+        ("loops", "memref.load"),
+        ("llvmir", "define i32 @softmax_"),
+        ("asm", "retq"),
+    ],
+)
+def test_every_level_can_be_shown(level, text):
+    assert text in show_ir(mlp(), level)
+
+
+def test_a_level_that_does_not_exist():
+    with pytest.raises(LevelError, match="there is no level 'ast'; levels are lamina, kernels"):
+        show_ir(mlp(), "ast")

@@ -1,13 +1,12 @@
-"""Take a file of IR from one level to another, in this process: what `lamina compile --from … --to …` does."""
+"""Take IR from one level to another, in this process: what `lamina compile --from … --to …` and `Compiled.ir` show."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-import click
-
-from ..compiler import levels
+from . import levels
+from .levels import LevelError
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -15,6 +14,10 @@ if TYPE_CHECKING:
     from ..dialects.record import Graph
     from ..passes.pass_manager import Observer
     from ..targets import Target
+
+
+class IrError(ValueError):
+    """Text that is not IR."""
 
 
 def guess_level(name: str, text: str) -> str:
@@ -30,7 +33,9 @@ def guess_level(name: str, text: str) -> str:
     return "lamina"
 
 
-def lower_graph(graph: Graph, stop: str, target: Target, plain: bool, kernel: str | None, observer: Observer):
+def lower_record(
+    graph: Graph, stop: str, target: Target, plain: bool, kernel: str | None, observer: Observer
+) -> str | bytes:
     """Take a graph record to level `stop`; text, or an object's bytes."""
     from ..dialects.mlir_context import context
     from ..passes.import_graph import import_graph
@@ -45,18 +50,27 @@ def lower_text(
     text: str, name: str, start: str, stop: str, target: Target, plain: bool, kernel: str | None, observer: Observer
 ) -> str | bytes:
     """Take IR text at level `start` to level `stop`."""
-    from mlir import ir
-
     from ..dialects.mlir_context import context
-    from .opt import parse_module
 
     if levels.LEVELS.index(stop) < levels.LEVELS.index(start):
-        raise click.ClickException(f"{name} is at level '{start}', which comes after '{stop}'; --from says otherwise")
+        raise LevelError(f"{name} is at level '{start}', which comes after '{stop}'; --from says otherwise")
     if start == "llvmir":
         return levels.emit_llvm_ir(text, target, stop, observer)
     if start in ("asm", "obj"):
-        raise click.ClickException(f"nothing reads '{start}'; start from {', '.join(levels.LEVELS[:6])}")
-    return lower_module(parse_module(ir, context(), text, name), start, stop, target, plain, kernel, observer)
+        raise LevelError(f"nothing reads '{start}'; start from {', '.join(levels.LEVELS[:6])}")
+    return lower_module(parse_module(text, name, context()), start, stop, target, plain, kernel, observer)
+
+
+def parse_module(text: str, name: str, context: ir.Context) -> ir.Module:
+    """Parse MLIR text; what is wrong is an IrError with the file's name and MLIR's position."""
+    from mlir import ir
+
+    try:
+        return ir.Module.parse(text, context)
+    except ir.MLIRError as error:
+        found = "; ".join(f"{_position(d.location)}{d.message}" for d in error.error_diagnostics)
+        hint = 'this is not MLIR; ops of lamina are written as "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>'
+        raise IrError(f"{name}: {found or hint}") from None
 
 
 def lower_module(
@@ -65,8 +79,8 @@ def lower_module(
     """Take a module at MLIR level `start` to level `stop`; several kernels give one text after another."""
     from mlir import ir
 
-    from ..compiler.kernels import kernel_kind, take_kernels
     from ..passes.pass_manager import run
+    from .kernels import kernel_kind, take_kernels
 
     if start == stop:
         return str(module)
@@ -81,11 +95,9 @@ def lower_module(
     chosen = [k for k in found if kernel is None or kernel in k.name]
     names = ", ".join(k.name for k in found)
     if not chosen:
-        raise click.ClickException(f"no kernel's name contains '{kernel}'; kernels are {names}")
+        raise LevelError(f"no kernel's name contains '{kernel}'; kernels are {names}")
     if len(chosen) > 1 and stop == "obj":
-        raise click.ClickException(
-            f"an object holds one kernel and there are {len(chosen)}; --kernel takes one of {names}"
-        )
+        raise LevelError(f"an object holds one kernel and there are {len(chosen)}; --kernel takes one of {names}")
     results = []
     for k in chosen:
         observer.label = k.name
@@ -95,3 +107,7 @@ def lower_module(
         return results[0]
     comment = {"asm": "#", "llvmir": ";"}.get(stop, "//")
     return "\n".join(f"{comment} {'-' * 20} {k.name}\n{text}" for k, text in zip(chosen, results))
+
+
+def _position(location: ir.Location) -> str:
+    return f"{location.start_line}:{location.start_col}: " if location.is_a_file() else ""
