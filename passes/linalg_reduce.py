@@ -108,12 +108,14 @@ class Reductions:
 
         The combination prefers the smaller position among equals, so it does not depend on the order.
         """
-        worst = lowest(x.dtype) if largest else highest(x.dtype)
+        wide = "f32" if is_half(x.dtype) else x.dtype
+        worst = lowest(wide) if largest else highest(wide)
         is_float = dtypes.is_float(x.dtype)
 
         def body(s: Any, v: Any, best: Any, at: Any) -> tuple[Any, Any]:
             at_dims = [s.cast(s.index(d), "i64") for d in dims] or [s.const(0, "i64")]
             here = at_dims[0]
+            v = s.cast(v, wide)
             for d, position in zip(dims[1:], at_dims[1:]):
                 here = s.add(s.mul(here, s.cast(s.size(x.shape[d]), "i64")), position)
             better = s.gt(v, best) if largest else s.lt(v, best)
@@ -125,7 +127,8 @@ class Reductions:
             take = s.bitwise_or(better, s.bitwise_and(same, s.lt(here, at)))
             return s.select(take, v, best), s.select(take, here, at)
 
-        return self.reduce(body, [x], dims, [(worst, x.dtype), (highest("i64"), "i64")], keepdim)
+        value, position = self.reduce(body, [x], dims, [(worst, wide), (highest("i64"), "i64")], keepdim)
+        return self.cast(value, x.dtype), position
 
     def contract(self, spec: str, a: Tensor, b: Tensor, dtype: str | None = None) -> Tensor:
         """The sum of products named as in einsum, `"bmk,bkn->bmn"`: letters not in the result are summed.
@@ -152,4 +155,6 @@ class Reductions:
         return self.cast(made, dtype)
 
     def _extreme(self, fn: str, x: Tensor, dims: Sequence[int], keepdim: bool, start: Number) -> Tensor:
-        return self.reduce(lambda s, v, a: getattr(s, fn)(a, v), [x], dims, [(start, x.dtype)], keepdim)
+        acc = "f32" if is_half(x.dtype) else x.dtype
+        made = self.reduce(lambda s, v, a: getattr(s, fn)(a, s.cast(v, acc)), [x], dims, [(start, acc)], keepdim)
+        return self.cast(made, x.dtype)

@@ -58,6 +58,8 @@ class ScalarCast(ScalarCore):
         return self.select(self.lt(x, half), low, self.bitwise_xor(high, 1 << 63))
 
     def _int_to_float(self, x: Scalar, dtype: str) -> Scalar:
+        if x.dtype == "bool" and is_half(dtype):
+            return self.select(x, self.const(1, dtype), self.const(0, dtype))
         target = "f32" if is_half(dtype) else dtype
         made = self.emit("arith.uitofp" if kind(x.dtype) == "uint" else "arith.sitofp", (x,), target)
         return self.round_to(made, dtype) if is_half(dtype) else made

@@ -61,8 +61,8 @@ class ScalarMath(ScalarDivide):
             return x
         if kind(x.dtype) == "uint":
             return self.cast(self.ne(x, 0), x.dtype)
-        positive, negative = (self.cast(c, x.dtype) for c in (self.gt(x, 0), self.lt(x, 0)))
-        return self.sub(positive, negative)
+        low = self.select(self.lt(x, 0), self.const(-1, x.dtype), self.const(0, x.dtype))
+        return self.select(self.gt(x, 0), 1, low)
 
     def signbit(self, x: Scalar) -> Scalar:
         """True for negative numbers, -0.0 and NaN with the sign set."""

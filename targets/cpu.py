@@ -14,6 +14,7 @@ PLAIN = (
     "one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map}",
     "lamina-copies-to-linalg",
     "convert-linalg-to-loops",
+    "arith-expand{include-bf16=true}",  # before canonicalize, which folds truncf(sitofp) into one rounding to bf16
     "canonicalize",
     "lamina-checks-to-status",
 )

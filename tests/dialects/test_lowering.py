@@ -7,8 +7,9 @@ from lamina.dialects.op import all_ops
 from support.run_kernel import compile_module
 from support.samples import assert_close, eager, kernel_module, operands
 
+LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
 OPS = {n: op for n, op in all_ops().items() if op.lower is not None and op.samples}
-LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row")
+
 
 
 def check(name, plain, kind=None):
@@ -27,3 +28,8 @@ def check(name, plain, kind=None):
 @pytest.mark.parametrize("name", OPS)
 def test_plain_equals_eager(name):
     check(name, plain=True)
+
+
+@pytest.mark.parametrize("name", [n for n, op in OPS.items() if op.category in LOOPS])
+def test_loops_equal_eager(name):
+    check(name, plain=False)
