@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -128,6 +129,39 @@ def tensor_offset() -> int | None:
     return None
 
 
+def version_slot() -> tuple[int, int] | None:
+    """Where a TensorImpl keeps its version counter: offset of the pointer to it, offset of the 32-bit count in that.
+
+    Found by watching what changes when a tensor does; None if nothing does.
+    """
+    probe = torch.zeros(3)
+    impl = probe._cdata
+    for outer in range(8, 256, 8):
+        pointer = ctypes.c_uint64.from_address(impl + outer).value
+        if pointer & 7 or not _readable(pointer, 32):
+            continue
+        for inner in (8, 12, 16, 20, 24):
+            count = ctypes.c_uint32.from_address(pointer + inner)
+            found = []
+            for _ in range(3):
+                found.append(count.value == probe._version)
+                probe.add_(1)
+            if all(found) and count.value == probe._version:
+                return outer, inner
+    return None
+
+
+def _readable(address: int, size: int) -> bool:
+    try:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            low, high = (int(x, 16) for x in line.split()[0].split("-"))
+            if low <= address and address + size <= high:
+                return line.split()[1][0] == "r"
+    except OSError:
+        pass
+    return False
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """What is equal for two (fake) tensors exactly when one storage backs both."""
     return tensor.untyped_storage()._cdata
@@ -156,6 +190,7 @@ def check() -> dict[str, bool]:
         "fast_reinterpret": fast_reinterpret is not reinterpret,
         "empty_strided": empty_strided((2,), (1,), torch.float32).shape == (2,),
         "tensor_offset": tensor_offset() is not None,
+        "version_slot": version_slot() is not None,
         "static_inputs": _has_static_inputs(),
     }
 

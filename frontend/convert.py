@@ -47,11 +47,12 @@ class OutputSpec:
 
 @dataclass
 class Part:
-    """A record and its ties to FX: tensors in the order of its inputs, then the symbols' names in torch."""
+    """A record and its ties to FX: tensors in the order of its inputs, then the symbols passed as ints."""
 
     graph: Graph
     inputs: list[fx.Node] = field(default_factory=list)
     symbols: list[str] = field(default_factory=list)
+    order: list[str] = field(default_factory=list)  # torch's name of each of the record's symbols
     outputs: list[OutputSpec] = field(default_factory=list)
     node_of: list[fx.Node] = field(default_factory=list)  # FX node per record node, for errors
 
@@ -270,11 +271,11 @@ class Context:
         taken = any(o.value == value.id for o in self.graph.outputs)
         return self.op("materialize", value) if shared or taken else value
 
-    def finish(self, given: Mapping[str, str] | None = None) -> list[str]:
+    def finish(self, given: Mapping[str, str] | None = None) -> tuple[list[str], list[str]]:
         """Declare the symbols as s0, s1 ... (or as `given`), so that equal graphs are equal records.
 
         A symbol that is a size of an input is read there; any other becomes an int input. Returns torch's names of
-        the latter, in the order of those inputs.
+        the latter, in the order of those inputs, and of all symbols in order.
         """
         used = {name for t in self.graph.types for d in t.shape for name in dims.symbols(d)} | set(self._symbols)
         passed: list[str] = []
@@ -291,7 +292,7 @@ class Context:
             names[name] = dims.symbol((given or {}).get(name, f"s{len(names)}"))
             self.graph.symbols.append(Symbol(str(names[name]), low, high, 1, input, dim))
         _rename(self.graph, names)
-        return passed
+        return passed, list(names)
 
     def _source(self, name: str) -> tuple[int, int]:
         wanted = dims.symbol(name)
@@ -348,7 +349,7 @@ def convert(
         value, spec = _mutation(context, target, source)
         context.graph.add_output(value.id, f"new_{context.names[target]}", mutates=context.names[target])
         part.outputs.append(spec)
-    part.symbols = context.finish(names.symbols)
+    part.symbols, part.order = context.finish(names.symbols)
     part.inputs = list(context.inputs)
     part.node_of = context.node_of
     return part

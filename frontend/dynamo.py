@@ -21,6 +21,7 @@ from torch import fx
 from . import compat, glue, launcher, values
 from .aten.registry import Unsupported
 from .convert import Part, convert
+from .interpreted import interpret
 from .options import BackendOptions, backend_options
 from .partition import Step, classify, is_size, schedule
 from .stats import COUNTERS
@@ -154,9 +155,10 @@ class _PartMaker:
         from ..compiler.errors import CompileError
 
         if os.environ.get("LAMINA_INTERPRET", "") not in ("", "0"):
-            return launcher.interpret(part)
+            return interpret(part)
         try:
-            return launcher.compile_part(part, self.options)
+            options = self.options
+            return launcher.compile_part(part, options.compile, options.target, options.freeze)
         except CompileError as error:
             COUNTERS.failure(str(error))
             places = set(error.nodes)

@@ -1,121 +1,146 @@
-"""Calling a compiled part with torch tensors: inputs as buffers, outputs with eager's sizes and strides.
+"""Compile a part and call it with torch tensors.
 
-    part = launcher.load(part, compiled_program)      or      launcher.interpret(part)
-    buffers = part(*tensors, *symbol values)
+    call = compile_part(part, options)
+    buffers = call(*tensors, *int symbols)
 
-Both check that each tensor's strides are those that the record was made for, and lay the tensor out anew where an
-eager op gave others (a fake kernel's strides can be wrong).
+Pointers of the inputs go to the program, outputs come from torch's allocator with eager's sizes and strides. A result
+that the compiler made an alias (of an input, a weight, another result) is copied, since eager's is not one. Calls are
+made by a native entry where it can be had (native_entry.py), else by `Native.__call__`, which means the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-from ..dialects import dims
-from ..dialects import interpret as interpreter
-from ..dialects.dims import Dim
-from . import compat, values
-from .convert import OutputSpec, Part
-from .layout import row_major
+from ..compiler.api import compile_graph
+from ..compiler.options import Options
+from ..dialects.dtypes import size as item_size
+from ..runtime.program import Constants, LoadedProgram, OutputSpec, Prepared
+from . import compat, values, weights
+from .convert import Part
+from .signature import Signature, evaluate, laid_out
 
 
-class Signature:
-    """Sizes and strides of a part's tensors, as functions of the symbols; symbols have torch's names."""
+def compile_part(
+    part: Part, options: Options = Options(), target: str = "native", frozen: bool = False
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """Compile (or find in the cache) and load a part; CompileError if it cannot be compiled."""
+    from . import native_entry
 
-    def __init__(self, part: Part):
-        self.part = part
-        self.tensors = len(part.inputs)
-        self.input_layouts = [values.layout(n.meta["val"]) for n in part.inputs]
-        self.input_names = [n.name for n in part.inputs]
-        self.sources = _symbol_sources(part)
-        where = {n: i for i, n in enumerate(part.inputs)}
-        self.outputs = part.outputs
-        self.targets = [None if o.mutates is None else where[o.mutates] for o in part.outputs]
-
-    def symbols(self, args: Sequence[Any]) -> dict[str, int]:
-        """The value of every symbol from the arguments."""
-        return {n: args[i] if dim < 0 else args[i].shape[dim] for n, i, dim in self.sources}
-
-    def tensor(self, i: int, tensor: torch.Tensor, known: Mapping[str, int]) -> torch.Tensor:
-        """Argument `i` with the strides that the record was made for (itself, if it has them)."""
-        where = self.input_layouts[i]
-        stride = evaluate(where.strides, known)
-        if tensor.stride() == stride or tensor.numel() <= 1:
-            return tensor
-        size = evaluate(where.shape, known)
-        if all(n <= 1 or a == b for n, a, b in zip(size, tensor.stride(), stride)):
-            return tensor
-        return compat.empty_strided(size, stride, tensor.dtype).copy_(tensor)
+    program = compile_graph(part.graph, target, options)
+    native = Native(part, LoadedProgram(program.manifest, program.image), frozen)
+    return native_entry.bind(native) or native
 
 
-def evaluate(shape: Sequence[Dim], known: Mapping[str, int]) -> tuple[int, ...]:
-    """The values of sizes."""
-    return tuple(d if isinstance(d, int) else dims.evaluate(d, known) for d in shape)
+@dataclass(frozen=True)
+class Call:
+    """Everything about a call that depends on the sizes alone."""
+
+    prepared: Prepared
+    sizes: list[tuple[int, ...]]  # of the argument tensors
+    strides: list[tuple[int, ...]]
+    buffers: list[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]  # to allocate
+    results: list[tuple[int, OutputSpec]]  # buffer of a result, -1: a copy as the program's spec says
 
 
-def _symbol_sources(part: Part) -> list[tuple[str, int, int]]:
-    """Per symbol in torch's names: the argument, and the dim of the tensor (-1: an int argument) that gives it.
+class Native:
+    """A loaded part: the Python way to call it."""
 
-    The record counts dims in memory order; tensors are asked in their own.
-    """
-    found = [(name, len(part.inputs) + i, -1) for i, name in enumerate(part.symbols)]
-    known = set(part.symbols)
-    for number, node in enumerate(part.inputs):
-        for dim, size in enumerate(node.meta["val"].shape):
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.expr.name not in known:
-                known.add(size.node.expr.name)
-                found.append((size.node.expr.name, number, dim))
-    return found
+    def __init__(self, part: Part, program: LoadedProgram, frozen: bool = False):
+        self.part, self.program, self.frozen = part, program, frozen
+        self.signature = Signature(part)
+        names = {i.name: n for n, i in enumerate(part.graph.inputs)}
+        plan = program.plan
+        self.input_arguments = [names[i["name"]] for i in plan["inputs"]]
+        self.weight_arguments = [names[w["name"]] for w in plan["weights"]]
+        self.has_init = plan["init"] is not None
+        self._calls: dict[tuple[int, ...], Call] = {}
+        self._constants: tuple[Any, Constants] | None = None
+        if self.has_init:
+            weights.watch()
+
+    def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        call = self.call(self.signature.symbols(args))
+        tensors = [laid_out(*given) for given in zip(args, call.sizes, call.strides)]
+        constants = self.constants(tensors)
+        scalars = [ctypes.c_int64(v) for v in args[len(tensors) :]]
+        addresses = [t.data_ptr() for t in tensors] + [ctypes.addressof(s) for s in scalars]
+        inputs = [addresses[i] for i in self.input_arguments]
+        made = [compat.empty_strided(*spec) for spec in call.buffers]
+        outputs = [t.data_ptr() for t in made]
+        self.program.run(call.prepared, inputs, outputs, constants)
+        for spec, target in zip(self.part.outputs, self.signature.targets):
+            if spec.mutates is not None and tensors[target] is not args[target]:  # type: ignore[index]
+                args[target].copy_(tensors[target])  # type: ignore[index]
+        spaces = {"output": outputs, "input": inputs, "constant": constants.pointers}
+        plain = (o for o in self.part.outputs if o.mutates is None)
+        known = self.signature.named(call.prepared.symbols)
+        return tuple(
+            made[index] if index >= 0 else self._copy(result, spec, spaces, known)
+            for (index, result), spec in zip(call.results, plain)
+        )
+
+    def call(self, symbols: tuple[int, ...]) -> Call:
+        """What a call with these symbol values needs; memoised."""
+        found = self._calls.get(symbols)
+        if found is None:
+            if len(self._calls) > 4096:
+                self._calls.clear()
+            found = self._calls[symbols] = self._plan(symbols)
+        return found
+
+    def _plan(self, symbols: tuple[int, ...]) -> Call:
+        prepared = self.program.prepare(symbols)
+        known = self.signature.named(symbols)
+        buffers = [(b.shape, _row_major(b.shape), values.torch_dtype(b.dtype)) for b in prepared.buffers]
+        results, taken = [], set()
+        for spec, output in zip(self.part.outputs, prepared.outputs):
+            if spec.mutates is not None:
+                continue
+            own = output.whole and output.index not in taken
+            if own:
+                taken.add(output.index)
+                buffers[output.index] = evaluate(spec.size, known), evaluate(spec.stride, known), spec.dtype
+            results.append((output.index if own else -1, output))
+        layouts = self.signature.layouts
+        sizes, strides = [evaluate(l.shape, known) for l in layouts], [evaluate(l.strides, known) for l in layouts]
+        return Call(prepared, sizes, strides, buffers, results)
+
+    def constants(self, tensors: list[torch.Tensor]) -> Constants:
+        """Pointers of weights and of what `lamina_init` makes of them, which runs again when a weight has changed."""
+        chosen = [tensors[i] for i in self.weight_arguments]
+        if not self.has_init:
+            return Constants(tuple(t.data_ptr() for t in chosen), tuple(chosen))
+        key = weights.fingerprint(chosen, self.frozen)
+        if self._constants is None or key is None or self._constants[0] != key:
+            made = self.program.initialize([t.data_ptr() for t in chosen], chosen)
+            self._constants = key, made
+        return self._constants[1]
+
+    def _copy(self, output: OutputSpec, spec: Any, spaces: dict[str, Any], known: dict[str, int]) -> torch.Tensor:
+        """A result that lies in somebody else's memory, copied."""
+        result = compat.empty_strided(evaluate(spec.size, known), evaluate(spec.stride, known), spec.dtype)
+        if not result.numel():
+            return result
+        weights_count = len(self.program.plan["weights"])
+        index = output.index + (weights_count if output.space == "persistent" else 0)
+        pointer = spaces["constant" if output.space in ("weight", "persistent") else output.space][index]
+        extent = 1 + output.offset + sum((n - 1) * s for n, s in zip(output.shape, output.strides))
+        memory = (ctypes.c_char * (extent * item_size(output.dtype))).from_address(pointer)
+        flat = torch.frombuffer(memory, dtype=spec.dtype)
+        source = torch.as_strided(flat, output.shape, output.strides, output.offset)
+        torch.as_strided(result, output.shape, _row_major(output.shape)).copy_(source)
+        return result
 
 
-def interpret(part: Part, weights: Mapping[str, Any] | None = None) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """Run `part` by its ops' reference semantics on numpy (LAMINA_INTERPRET=1)."""
-    signature = Signature(part)
-
-    def call(*args: Any) -> tuple[torch.Tensor, ...]:
-        known = signature.symbols(args)
-        inputs: list[Any] = []
-        for i, tensor in enumerate(args[: signature.tensors]):
-            inputs.append(_array(signature, i, tensor, known))
-        arrays = interpreter.run(part.graph, [*inputs, *args[signature.tensors :]])
-        results = []
-        for spec, target, array in zip(signature.outputs, signature.targets, arrays):
-            out = args[target] if target is not None else allocate(spec, known)
-            _fill(out, array)
-            if target is None:
-                results.append(out)
-        return tuple(results)
-
-    return call
-
-
-def allocate(spec: OutputSpec, known: Mapping[str, int]) -> torch.Tensor:
-    """An uninitialised result."""
-    return compat.empty_strided(evaluate(spec.size, known), evaluate(spec.stride, known), spec.dtype)
-
-
-def _array(signature: Signature, i: int, tensor: torch.Tensor, known: Mapping[str, int]) -> np.ndarray:
-    """Argument `i` as the row-major array that the record calls it."""
-    where = signature.input_layouts[i]
-    buffer = evaluate(where.buffer, known)
-    tensor = signature.tensor(i, tensor.detach(), known)
-    flat = torch.as_strided(tensor, buffer, row_major(buffer)) if tensor.numel() else tensor.reshape(buffer)
-    dtype = interpreter.numpy_dtype(values.dtype_name(tensor.dtype))
-    if tensor.dtype is torch.bfloat16:
-        return flat.view(torch.int16).numpy().view(dtype)
-    return flat.numpy()
-
-
-def _fill(out: torch.Tensor, array: np.ndarray) -> None:
-    """Copy a row-major array into a dense tensor, in the order of the tensor's memory, even where autograd watches."""
-    source = np.ascontiguousarray(array)
-    if out.dtype is torch.bfloat16:
-        source, out = source.view(np.int16), out.view(torch.int16)
-    if not out.numel():
-        return
-    with torch.no_grad():
-        torch.as_strided(out, source.shape, row_major(source.shape)).copy_(torch.from_numpy(source))
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))

@@ -84,5 +84,5 @@ def location(node: fx.Node) -> Location:
 def _readable(path: str) -> str:
     """`L['self']._modules['layers']._modules['0']` as `layers.0`."""
     parts = re.findall(r"\['([^']+)'\]|\.(\w+)", path)
-    names = [a or b for a, b in parts if (a or b) not in ("_modules", "self")]
+    names = [a or b for a, b in parts if (a or b) not in ("_modules", "self", "fn")]
     return ".".join(names)
