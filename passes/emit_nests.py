@@ -36,7 +36,7 @@ def plan_nests(graph: TensorGraph) -> list[Nest]:
     groups: dict[Dim, list[int]] = {}
     for i, value in enumerate(graph.results):
         groups.setdefault(dims.product(graph.shape(value)), []).append(i)
-    return [_plan(graph, numel, results) for numel, results in groups.items()]
+    return [_plan(graph, numel, results) for numel, results in groups.items() if numel != 0]
 
 
 def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:

@@ -120,7 +120,7 @@ class Evaluator(Walk):
             if total > MAX_LITERAL:
                 raise NotImplementedError(f"a literal of {total} elements; at most {MAX_LITERAL} go into the code")
             memref = ir.MemRefType.get([total], tensor.element_type)
-            flat = ir.Operation.create(
+            ir.Operation.create(
                 "memref.global",
                 attributes={
                     "sym_name": ir.StringAttr.get(name),
@@ -131,9 +131,7 @@ class Evaluator(Walk):
                 },
                 ip=ir.InsertionPoint(function),
             )
-            assert flat
-            table = self.b.value("memref.get_global", (), memref, name=ir.FlatSymbolRefAttr.get(name))
-            return table
+            return self.b.op("memref.get_global", (), [memref], {"name": ir.FlatSymbolRefAttr.get(name)}).result
 
         return self.remember(("table", value), (), make)
 

@@ -113,12 +113,12 @@ class Ranges:
 
     # -- folding -----------------------------------------------------------------------------------------------
     def floordiv(self, a: Dim, k: Dim) -> Dim:
-        """`a // k`, folded."""
-        return self.simplify(dims.floordiv(a, k))
+        """`a // k`, folded (0 for k = 0: no element has such an index)."""
+        return 0 if k == 0 else self.simplify(dims.floordiv(a, k))
 
     def mod(self, a: Dim, k: Dim) -> Dim:
-        """`a mod k`, folded."""
-        return self.simplify(dims.mod(a, k))
+        """`a mod k`, folded (0 for k = 0)."""
+        return 0 if k == 0 else self.simplify(dims.mod(a, k))
 
     def simplify(self, e: Dim) -> Dim:
         """An equal expression with the folds of the module's docstring."""
