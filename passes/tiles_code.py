@@ -245,3 +245,13 @@ class Code:
     def vstore(self, value: ir.Value, buffer: ir.Value, at: Index) -> None:
         """Write a vector to consecutive elements."""
         self.op("vector.store", [], [value, buffer, self.value(at)])
+
+
+def delinearize(code: Code, position: Index, shape: Sequence[Dim]) -> list[Index]:
+    """The index at row-major `position` of `shape`."""
+    index: list[Index] = []
+    for size in reversed(shape[1:]):
+        extent = code.size(size)
+        index.append(code.rem(position, extent))
+        position = code.div(position, extent)
+    return [position, *reversed(index)] if shape else []

@@ -16,73 +16,80 @@ from ..dialects.dims import Dim
 from . import tiles_numeric as numeric
 from .tiles_code import Index
 from .tiles_frame import EmitError, Frame
-from .tiles_values import Values
+from .tiles_micro import Tile
+from .tiles_values import Lane, Values
 
 
 class Epilogue:
-    """Writes the outputs of a kernel whose root is `[*lead, n]`, from sums of `dtype`."""
+    """Writes the outputs of a kernel whose root has shape `(*lead, *columns)`; `columns` are walked as one dimension.
+
+    `bias` is a vector indexed by dimension `bias_axis` of the root.
+    """
 
     def __init__(
-        self, frame: Frame, root: ir.Operation, root_dtype: str, bias: ir.Value | None, dtype: str, width: int,
-        lead: Sequence[Dim], n: Dim,
+        self, frame: Frame, root: ir.Operation, dtype: str, tile: Tile, lead: Sequence[Dim], columns: Sequence[Dim],
+        bias: ir.Value | None = None, bias_axis: int = -1,
     ):  # fmt: skip
-        self.frame, self.code, self.root = frame, frame.code, root
-        self.root_dtype, self.bias, self.dtype, self.width = root_dtype, bias, dtype, width
-        self.shape = (*lead, n)
+        self.frame, self.code, self.root, self.dtype, self.tile = frame, frame.code, root, dtype, tile
+        self.lead, self.columns, self.shape = tuple(lead), tuple(columns), (*lead, *columns)
+        self.bias, self.bias_axis = bias, bias_axis
         for _, buffer in frame.outputs:
             if dims.product(buffer.shape) != dims.product(self.shape):
                 raise EmitError(f"an output of kernel '{frame.name}' has not the size of its root")
         self.vector = not needs_scalars(frame)
 
-    def emit(self, lead_index: Sequence[Index], n0: Index, columns: Index, sums: ir.Value, start: Index) -> None:
-        """Write one row: columns `n0 .. n0 + columns` at `lead_index`, whose sums start at `sums[start]`."""
-        code = self.code
+    def emit(self, lead_index: Sequence[Index], first: Index, count: Index, sums: ir.Value, start: Index) -> None:
+        """Write columns `first .. first + count` of one row, whose sums start at `sums[start]`."""
+        code, width = self.code, self.tile.width
         lead = [code.register(f"@m{d}", i) for d, i in enumerate(lead_index)]
         position: Index = 0
-        for size, i in zip(self.shape, lead_index):
+        for size, i in zip(self.lead, lead_index):
             position = code.add(code.mul(position, code.size(size)), i)
-        flat = code.mul(position, code.size(self.shape[-1]))
-        whole = code.mul(code.div(columns, self.width), self.width) if self.vector else 0
+        flat = code.add(code.mul(position, code.size(dims.product(self.columns))), first)
+        whole = code.mul(code.div(count, width), width) if self.vector else 0
 
-        def at(width: int, c: Index) -> None:
-            self._point(
-                width, [*lead, code.register("@n", code.add(n0, c))], sums, code.add(start, c), code.add(flat, n0, c)
-            )
+        def at(lanes: int, c: Index) -> None:
+            self._point(lanes, lead, code.add(first, c), sums, code.add(start, c), code.add(flat, c))
 
-        code.loop(0, whole, self.width, [], lambda c: at(self.width, c))
-        if not (isinstance(columns, int) and columns == whole):
-            code.loop(whole, columns, 1, [], lambda c: at(1, c))
+        code.loop(0, whole, width, [], lambda c: at(width, c))
+        if not (isinstance(count, int) and count == whole):
+            code.loop(whole, count, 1, [], lambda c: at(1, c))
 
-    def _point(self, width: int, index: Sequence[Dim], sums: ir.Value, at: Index, flat: Index) -> None:
+    def _point(
+        self, lanes: int, lead: Sequence[Dim], column: Index, sums: ir.Value, at: Index, flat: Index
+    ) -> None:  # fmt: skip
         code = self.code
-        total = code.load(sums, at) if width == 1 else code.vload(sums, at, width)
-        plain = Values(self.frame, {}, "@n", width)
+        lane = Lane(code, "@n", column, self.columns, lanes)
+        index = (*lead, *lane.index)
+        total = code.load(sums, at) if lanes == 1 else code.vload(sums, at, lanes)
         if self.bias is not None:
-            bias = numeric.convert(code, plain.at(self.bias, [index[-1]]), self.root_dtype, self.dtype)
-            total = numeric.add(code, total, numeric.spread(code, bias, width))
-        result = numeric.convert(code, total, self.dtype, self.root_dtype)
-        values = Values(self.frame, {self.root.results[0]: lambda _: result}, "@n", width)
+            bias = Values(self.frame, {}, lane).at(self.bias, [index[self.bias_axis]])
+            bias = numeric.convert(code, bias, self.dtype, self.tile.dtype)
+            total = numeric.add(code, total, numeric.spread(code, bias, lanes))
+        result = numeric.convert(code, total, self.tile.dtype, self.dtype)
+        values = Values(self.frame, {self.root.results[0]: lambda _: result}, lane)
         for value, buffer in self.frame.outputs:
             out = values.at(value, self._output_index(index, buffer.shape))
-            if width == 1:
+            if lanes == 1:
                 code.store(out, buffer.memref, flat)
             else:
-                code.vstore(numeric.spread(code, out, width), buffer.memref, flat)
+                code.vstore(numeric.spread(code, out, lanes), buffer.memref, flat)
 
     def _output_index(self, index: Sequence[Dim], shape: Sequence[Dim]) -> Sequence[Dim]:
-        """The root's index in an output of `shape`, the same elements in the same order."""
+        """The root's index in an output of `shape`, which has the same elements in the same order."""
         if tuple(shape) == self.shape:
             return index
-        if tuple(shape[-1:]) != self.shape[-1:]:
+        n = len(self.columns)
+        if tuple(shape[len(shape) - n :]) != self.columns:
             raise EmitError(f"an output of kernel '{self.frame.name}' reshapes the columns of its root")
         linear: Dim = 0
-        for size, i in zip(self.shape[:-1], index):
+        for size, i in zip(self.lead, index):
             linear = linear * size + i
         out: list[Dim] = []
-        for size in reversed(shape[1:-1]):
+        for size in reversed(shape[1 : len(shape) - n]):
             out.append(dims.mod(linear, size))
             linear = dims.floordiv(linear, size)
-        return [*([linear] if len(shape) > 1 else []), *reversed(out), index[-1]]
+        return [*([linear] if len(shape) > n else []), *reversed(out), *index[len(self.lead) :]]
 
 
 def needs_scalars(frame: Frame) -> bool:

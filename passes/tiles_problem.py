@@ -16,7 +16,7 @@ from mlir import ir
 from ..dialects import dims
 from ..dialects.dims import Dim
 from .strided_view import View, merge, strided_view
-from .tiles_code import Code, Index
+from .tiles_code import Code, Index, delinearize
 from .tiles_frame import EmitError, Frame
 from .tiles_pack import Matrix
 
@@ -85,16 +85,6 @@ def operand_shape(frame: Frame, value: ir.Value) -> tuple[Dim, ...]:
     if shape is None:
         raise EmitError(f"the sizes of an operand in kernel '{frame.name}' are not known")
     return shape
-
-
-def delinearize(code: Code, position: Index, shape: Sequence[Dim]) -> list[Index]:
-    """The index at row-major `position` of `shape`."""
-    index: list[Index] = []
-    for size in reversed(shape[1:]):
-        extent = code.size(size)
-        index.append(code.rem(position, extent))
-        position = code.div(position, extent)
-    return [position, *reversed(index)] if shape else []
 
 
 def element_offset(code: Code, view: View, index: Sequence[Index]) -> Index:

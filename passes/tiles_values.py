@@ -2,7 +2,7 @@
 
     values = Values(frame, {root result: lambda index: <the accumulator, in the root's dtype>})
     x = values.at(tensor, (i, j))                            # index: size expressions over registered loop variables
-    values = Values(frame, overrides, lane="@n", width=8)    # 8 lanes: "@n", "@n" + 1, ...
+    values = Values(frame, overrides, Lane(code, "@n", n, (N,), 8))      # 8 lanes: n, n + 1, ...
 
 Bodies of parallel `linalg.generic`s are inlined, views become index arithmetic, arguments become loads. With lanes, a
 value that depends on the lane is a vector (unit stride: one load; other strides: one load a lane) and ops with a vector
@@ -19,22 +19,71 @@ from ..dialects import dims
 from ..dialects.dims import Dim
 from ..dialects.status import INDEX_OUT_OF_RANGE
 from .strided_view import strided_view
+from .tiles_code import Code, Index, delinearize
 from .tiles_frame import EmitError, Frame
 from .tiles_numeric import broadcast, like
 
 Override = Callable[[Sequence[Dim]], ir.Value]
 
 
+class Lane:
+    """Consecutive row-major positions of `shape`, starting at `start`: the lanes of a vector, or one position.
+
+    `index` is the index of the first lane, over the symbols `name0`, `name1`, ... of `shape`'s dimensions.
+    """
+
+    def __init__(self, code: Code, name: str, start: Index, shape: Sequence[Dim], width: int):
+        self.code, self.name, self.start, self.shape, self.width = code, name, start, tuple(shape), width
+        self.position = code.register(name, start)
+        self.index: tuple[Dim, ...] = self._index(name, start)
+
+    def _index(self, name: str, position: Index) -> tuple[Dim, ...]:
+        if len(self.shape) == 1:
+            return (self.code.register(name, position),)
+        index = delinearize(self.code, position, self.shape)
+        return tuple(self.code.register(f"{name}{d}", i) for d, i in enumerate(index))
+
+    def flatten(self, offset: Dim) -> tuple[Dim, Dim | None]:
+        """The offset, over the lanes' position where it is linear in it, and its stride from lane to lane.
+
+        Stride None: the lanes have nothing to do with one another (`spell_out`).
+        """
+        if self.width == 1:
+            return offset, 0
+        steps = [dims.linear_coefficient(offset, str(i)) for i in self.index]
+        if None in steps:
+            return offset, None
+        step, stride = steps[-1], steps[-1]
+        for size, coefficient in zip(reversed(self.shape[1:]), reversed(steps[:-1])):
+            step = step * size
+            if coefficient != step:
+                return offset, None
+        if len(self.shape) > 1 and stride != 0:
+            rest = dims.substitute(offset, {str(i): 0 for i in self.index})
+            offset = rest + stride * self.position
+        return offset, stride
+
+    def spell_out(self, offset: Dim) -> list[Dim]:
+        """The offset of each lane."""
+        lanes = []
+        for lane in range(self.width):
+            index = self._index(f"{self.name}_{lane}_", self.code.add(self.start, lane))
+            names = {str(i): x for i, x in zip(self.index, index)}
+            if len(self.shape) > 1:
+                names[self.name] = self.code.register(f"{self.name}_{lane}", self.code.add(self.start, lane))
+            lanes.append(dims.substitute(offset, names))
+        return lanes
+
+
 class Values:
     """Evaluates tensors of one kernel at the current insertion point."""
 
-    def __init__(
-        self, frame: Frame, overrides: Mapping[ir.Value, Override] | None = None, lane: str = "", width: int = 1
-    ):
+    def __init__(self, frame: Frame, overrides: Mapping[ir.Value, Override] | None = None, lane: Lane | None = None):
         self.frame = frame
         self.code = frame.code
         self.overrides = dict(overrides or {})
-        self.lane, self.width = lane, width
+        self.lane = lane or Lane(frame.code, "@one", 0, (1,), 1)
+        self.width = self.lane.width
 
     def at(self, tensor: ir.Value, index: Sequence[Dim]) -> ir.Value:
         """The element of `tensor` at `index`, in its storage type."""
@@ -73,16 +122,13 @@ class Values:
     def _load(self, buffer: ir.Value, offset: Dim) -> ir.Value:
         """The element at `offset`, or the elements at the lanes' offsets."""
         code = self.code
-        stride = dims.linear_coefficient(offset, self.lane) if self.width > 1 else 0
+        offset, stride = self.lane.flatten(offset)
         if stride == 0:
             return code.load(buffer, code.size(offset))
         if stride == 1:
             return code.vload(buffer, code.size(offset), self.width)
         vector = ir.VectorType.get([self.width], ir.MemRefType(buffer.type).element_type)
-        lanes = []
-        for i in range(self.width):
-            at = dims.substitute(offset, {self.lane: dims.symbol(self.lane) + i})
-            lanes.append(code.load(buffer, code.size(at)))
+        lanes = [code.load(buffer, code.size(at)) for at in self.lane.spell_out(offset)]
         return code.op("vector.from_elements", [vector], lanes)
 
     def _generic(self, op: ir.Operation, tensor: ir.Value, index: tuple[Dim, ...], memo: dict) -> ir.Value:
@@ -141,8 +187,8 @@ class Values:
 
     def _index(self, position: Dim) -> ir.Value:
         code = self.code
+        position, stride = self.lane.flatten(position)
         value = code.value(code.size(position))
-        stride = dims.linear_coefficient(position, self.lane) if self.width > 1 else 0
         if stride == 0:
             return value
         if not isinstance(stride, int):
