@@ -28,11 +28,12 @@ from .options import Options
 from .plan import EXPORTS
 from .pool import Died, InProcess, Pool, pool, warm
 from .sources import fingerprint
+from .support_ir import support_ir
 
 __all__ = ["CompileError", "GraphError", "KernelError", "Options", "Program", "WorkerError", "compile_graph"]
 __all__ += ["compile_llvm", "show_ir", "warm"]
 
-LLVM_IR = "llvmir"  # the kind of a unit whose text is LLVM IR: the host program
+LLVM_IR = "llvmir"  # the kind of a unit whose text is LLVM IR: the host program and the thread support
 
 # progress(done, total, name of the kernel that is ready)
 Progress = Callable[[int, int, str], None]
@@ -112,7 +113,8 @@ class _Compilation:
     def compile(self, graph: Graph) -> Program:
         lowered = self.one("lower_graph", [graph.to_json().encode()])
         host, *texts = lowered.blobs
-        units = [_Unit("host", LLVM_IR, host)]
+        support = support_ir(self.target.arch.replace("_", "-")).encode()
+        units = [_Unit("host", LLVM_IR, host), _Unit("support", LLVM_IR, support)]
         for (name, kind, nodes), text in zip(lowered.header["kernels"], texts):
             units.append(_Unit(name, kind, text, tuple(Location(*n) for n in nodes)))
         built = self._build(units)

@@ -130,8 +130,11 @@ done:
 """
 
 
-def host_ir(plan: dict[str, Any], arch: str = "x86-64") -> str:
-    """LLVM IR text of the host program of `plan`, with the thread support; kernels are declared, not defined."""
+def host_ir(plan: dict[str, Any], arch: str = "x86-64", support: bool = True) -> str:
+    """LLVM IR text of the host program of `plan`; kernels are declared, not defined.
+
+    With `support` the thread support follows; without it, it is linked as an object of its own.
+    """
     symbols = [s["name"] for s in plan["symbols"]]
     counts = [len(plan["inputs"]), len(plan["weights"]), len(plan["persistent"])]
     parts = [_HEAD]
@@ -140,7 +143,7 @@ def host_ir(plan: dict[str, Any], arch: str = "x86-64") -> str:
     parts.append(_entry("lamina_init", init, [], [0, *counts[1:], 0]))
     kernels = dict.fromkeys(launch["kernel"] for part in (plan, init) for launch in part["launches"])
     parts += [f'declare i32 @"{kernel}"(ptr, ptr, ptr)\n' for kernel in kernels]
-    return "".join(parts) + support_ir(arch)
+    return "".join(parts) + (support_ir(arch) if support else "")
 
 
 def _entry(name: str, part: dict[str, Any], symbols: Sequence[str], counts: Sequence[int]) -> str:

@@ -66,7 +66,7 @@ def graph(name="main", line=31):
 def test_program_is_linked_from_all_objects(use):
     use()
     program = compile_graph(graph())
-    assert program.image == b"object of host|object of k0 text|object of k1 text"
+    assert program.image == b"object of host|object of support|object of k0 text|object of k1 text"
     assert program.manifest["plan"] == {"launches": []}
     assert program.manifest["kernels"]["k1"] == {"kind": "matmul", "plain": False, "reason": ""}
 
@@ -153,7 +153,7 @@ def test_progress_counts_objects(use):
     use()
     seen = []
     compile_graph(graph(), progress=lambda done, total, name: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_native_code_from_llvm_ir_is_cached(use):

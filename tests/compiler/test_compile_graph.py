@@ -82,7 +82,7 @@ def test_times_and_dumps(tmp_path):
     times = compile_graph(mlp(), options=options).manifest["times"]
     assert times["lamina-outline"][1] == 1 and times["lamina-kernel-abi"][1] == 3
     folders = sorted(p.name.rpartition("_")[0] or p.name for p in (tmp_path / "dump").iterdir())
-    assert folders == ["graph", "host", "linear_relu", "linear_relu", "softmax"]
+    assert folders == ["graph", "host", "linear_relu", "linear_relu", "softmax", "support"]
     assert (tmp_path / "dump" / "graph" / "host.ll").exists()
 
 
