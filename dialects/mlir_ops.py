@@ -15,10 +15,12 @@ from typing import Any
 from mlir import ir
 
 from .mlir_types import field_attribute, mlir_location, mlir_type, python_attribute, python_location, type_of
-from .op import _REGISTRY, Op, OpError, OptionalOperand, Variadic, registry
+from .op import _REGISTRY, Op, OpError, OptionalOperand, Variadic, load_all, registry
 from .record import Location, TensorType
 
 PREFIX = "lamina."
+
+load_all()  # so that `op_class` is one look-up
 
 
 def needs_segments(cls: type[Op]) -> bool:

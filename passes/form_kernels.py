@@ -145,9 +145,12 @@ class _Former:
             return self._joined_reduction(node, group)
         if node.category not in ("pointwise", "gather") or self.uses.is_windowed(node):
             return None
-        if node.category == "gather" and group.kind in ROOTS:
-            return None
         result = self.flow.types[node.results[0]].shape
+        if node.category == "gather":
+            # Only `gather` reads its index where it writes its result; the others place or move elements.
+            inside = [v for v in node.inputs if self.uses.reads_from(v, group.members)]
+            if group.kind in ROOTS or node.name != "gather" or any(self.flow.types[v].shape != result for v in inside):
+                return None
         operands = []
         for i, v in enumerate(node.operands):
             if v is None:

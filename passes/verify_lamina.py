@@ -15,7 +15,6 @@ from ..dialects.op import Dims, DTypeAttr, Ints, Literal, Op, OpError, Scalar, a
 from ..dialects.record import TensorType
 from .registry import register
 
-
 _KINDS: dict[Any, tuple[type, ...]] = {
     int: (ir.IntegerAttr,),
     float: (ir.FloatAttr,),

@@ -1,0 +1,124 @@
+"""Local rewrites: patterns on one op, applied until nothing changes.
+
+    @pattern("neg")
+    def neg_of_neg(m: Match) -> ir.Value | None:
+        '''`-(-x)` is `x`.'''
+        inner = m.made_by("neg", m["x"])
+        return inner["x"] if inner else None
+
+A pattern gives the value that replaces the op's result (a tuple for several results), or None. It builds ops through
+`m.build`, which puts them before the matched op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlir import ir
+
+from ..dialects.mlir_ops import PREFIX, attributes_of, build, op_class, operand_list, operands_of
+from ..dialects.mlir_types import type_of
+from ..dialects.op import Op
+from ..dialects.record import TensorType
+
+Replacement = ir.Value | Sequence[ir.Value] | None
+Pattern = Callable[["Match"], Replacement]
+_MAX_ROUNDS = 16
+
+
+class Match:
+    """An op seen by a pattern: operands by `m["name"]`, attributes by `m.name`."""
+
+    def __init__(self, op: ir.Operation, cls: type[Op]):
+        self.op, self.cls = op, cls
+        self._operands: dict[str, Any] | None = None
+        self._attributes: dict[str, Any] | None = None
+
+    def __getitem__(self, operand: str) -> Any:
+        if self._operands is None:
+            self._operands = operands_of(self.op)
+        return self._operands[operand]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        if self._attributes is None:
+            self._attributes = attributes_of(self.op)
+        return self._attributes
+
+    @property
+    def operands(self) -> list[ir.Value | None]:
+        return operand_list(self.op)
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the (first) result."""
+        return type_of(self.op.results[0])
+
+    def producer(self, value: ir.Value | None) -> Match | None:
+        """The op of the registry that makes `value`, if one does."""
+        if value is None or ir.BlockArgument.isinstance(value):
+            return None
+        op = value.owner
+        cls = op_class(op)
+        return Match(op.operation, cls) if cls else None
+
+    def made_by(self, name: str, value: ir.Value | None) -> Match | None:
+        """The op that makes `value` if it is `lamina.<name>`."""
+        found = self.producer(value)
+        return found if found and found.cls.name == name else None
+
+    def build(self, name: str, operands: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
+        """Build an op with one result before the matched op, at its location."""
+        op = build(name, operands, attributes, self.op.location, ir.InsertionPoint(self.op))
+        return op.results[0]
+
+
+class Patterns:
+    """Patterns by op name."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, list[Pattern]] = {}
+
+    def pattern(self, *names: str) -> Callable[[Pattern], Pattern]:
+        """Register a pattern for ops of these names."""
+
+        def add(function: Pattern) -> Pattern:
+            for name in names:
+                self.by_name.setdefault(name, []).append(function)
+            return function
+
+        return add
+
+    def apply(self, function: ir.Operation) -> bool:
+        """Rewrite the ops of `function` until no pattern applies; True if something changed."""
+        changed = False
+        for _ in range(_MAX_ROUNDS):
+            if not self._round(function):
+                return changed
+            changed = True
+        return changed
+
+    def _round(self, function: ir.Operation) -> bool:
+        changed = False
+        for view in list(function.regions[0].blocks[0].operations):
+            op = view.operation
+            patterns = self.by_name.get(op.name.removeprefix(PREFIX))
+            cls = op_class(op) if patterns else None
+            if not patterns or cls is None or is_unused(op):
+                continue
+            for pattern in patterns:
+                replacement = pattern(Match(op, cls))
+                if replacement is not None:
+                    values = [replacement] if isinstance(replacement, ir.Value) else list(replacement)
+                    for old, new in zip(op.results, values, strict=True):
+                        old.replace_all_uses_with(new)
+                    op.erase()
+                    changed = True
+                    break
+        return changed
+
+
+def is_unused(op: ir.Operation) -> bool:
+    """True if no result of `op` is read."""
+    return all(next(iter(r.uses), None) is None for r in op.results)

@@ -1,0 +1,73 @@
+// RUN: lamina opt %s --passes lamina-canonicalize | filecheck %s
+
+// Chains of views are one view, and a view that moves nothing is none.
+// CHECK-LABEL: @views
+// CHECK-NEXT: %0 = "lamina.slice"(%arg0) {sizes = ["2", "3"], starts = ["3", "0"], steps = array<i64: 6, 1>}
+// CHECK-NEXT: return %arg0, %0
+func.func @views(%x: tensor<12x3xf32>) -> (tensor<12x3xf32>, tensor<2x3xf32>) {
+  %0 = "lamina.permute"(%x) {dims = array<i64: 1, 0>} : (tensor<12x3xf32>) -> tensor<3x12xf32>
+  %1 = "lamina.permute"(%0) {dims = array<i64: 1, 0>} : (tensor<3x12xf32>) -> tensor<12x3xf32>
+  %2 = "lamina.slice"(%1) {starts = ["1", "0"], sizes = ["5", "3"], steps = array<i64: 2, 1>} : (tensor<12x3xf32>) -> tensor<5x3xf32>
+  %3 = "lamina.slice"(%2) {starts = ["1", "0"], sizes = ["2", "3"], steps = array<i64: 3, 1>} : (tensor<5x3xf32>) -> tensor<2x3xf32>
+  return %1, %3 : tensor<12x3xf32>, tensor<2x3xf32>
+}
+
+// -----
+
+// Symbolic sizes compare as expressions.
+// CHECK-LABEL: @symbolic_reshape
+// CHECK-NEXT: return %arg0
+func.func @symbolic_reshape(%x: tensor<?x4xf32, ["s0", "4"]>) -> tensor<?x4xf32, ["s0", "4"]> {
+  %0 = "lamina.reshape"(%x) {shape = ["4*s0"]} : (tensor<?x4xf32, ["s0", "4"]>) -> tensor<?xf32, ["4*s0"]>
+  %1 = "lamina.reshape"(%0) {shape = ["s0", "4"]} : (tensor<?xf32, ["4*s0"]>) -> tensor<?x4xf32, ["s0", "4"]>
+  return %1 : tensor<?x4xf32, ["s0", "4"]>
+}
+
+// -----
+
+// `x + 0.0` turns -0.0 into 0.0, so it stays; `x - 0.0` and `x * 1.0` go.
+// CHECK-LABEL: @neutral_elements
+// CHECK: %[[Z:.*]] = "lamina.full"
+// CHECK-NEXT: %[[A:.*]] = "lamina.add"(%arg0, %[[Z]])
+// CHECK-NEXT: return %[[A]], %arg0, %arg0
+func.func @neutral_elements(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %zero = "lamina.full"() {shape = [], value = 0.0 : f64, dtype = f32} : () -> tensor<f32>
+  %one = "lamina.full"() {shape = [], value = 1.0 : f64, dtype = f32} : () -> tensor<f32>
+  %0 = "lamina.add"(%x, %zero) : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %1 = "lamina.sub"(%x, %zero) : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %2 = "lamina.mul"(%one, %x) : (tensor<f32>, tensor<4xf32>) -> tensor<4xf32>
+  return %0, %1, %2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// A cast that loses nothing can be undone; one that rounds cannot.
+// CHECK-LABEL: @casts
+// CHECK-NEXT: %0 = "lamina.cast"(%arg1) {dtype = f16}
+// CHECK-NEXT: %1 = "lamina.cast"(%0) {dtype = f32}
+// CHECK-NEXT: return %arg0, %1
+func.func @casts(%x: tensor<4xf16>, %y: tensor<4xf32>) -> (tensor<4xf16>, tensor<4xf32>) {
+  %0 = "lamina.cast"(%x) {dtype = f32} : (tensor<4xf16>) -> tensor<4xf32>
+  %1 = "lamina.cast"(%0) {dtype = f16} : (tensor<4xf32>) -> tensor<4xf16>
+  %2 = "lamina.cast"(%y) {dtype = f16} : (tensor<4xf32>) -> tensor<4xf16>
+  %3 = "lamina.cast"(%2) {dtype = f32} : (tensor<4xf16>) -> tensor<4xf32>
+  return %1, %3 : tensor<4xf16>, tensor<4xf32>
+}
+
+// -----
+
+// A known condition chooses its branch; `not (a < b)` is not `a >= b` where NaN is.
+// CHECK-LABEL: @conditions
+// CHECK-NEXT: %0 = "lamina.lt"(%arg0, %arg1)
+// CHECK-NEXT: %1 = "lamina.logical_not"(%0)
+// CHECK-NEXT: %2 = "lamina.ne"(%arg0, %arg1)
+// CHECK-NEXT: return %arg1, %1, %2
+func.func @conditions(%x: tensor<4xf32>, %y: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xi1>, tensor<4xi1>) {
+  %no = "lamina.full"() {shape = ["4"], value = false, dtype = i1} : () -> tensor<4xi1>
+  %0 = "lamina.where"(%no, %x, %y) : (tensor<4xi1>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %1 = "lamina.lt"(%x, %y) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %2 = "lamina.logical_not"(%1) : (tensor<4xi1>) -> tensor<4xi1>
+  %3 = "lamina.eq"(%x, %y) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xi1>
+  %4 = "lamina.logical_not"(%3) : (tensor<4xi1>) -> tensor<4xi1>
+  return %0, %2, %4 : tensor<4xf32>, tensor<4xi1>, tensor<4xi1>
+}
