@@ -57,9 +57,9 @@ class Match:
 
     def producer(self, value: ir.Value | None) -> Match | None:
         """The op of the registry that makes `value`, if one does."""
-        if value is None or ir.BlockArgument.isinstance(value):
+        op = value.owner if value is not None else None
+        if op is None or isinstance(op, ir.Block):
             return None
-        op = value.owner
         cls = op_class(op)
         return Match(op.operation, cls) if cls else None
 
