@@ -60,7 +60,12 @@ class Glue:
         self._steps(steps)
 
     def function(self, boxed: bool) -> Callable[..., Any]:
-        """The callable: `call(*args)`, or with `boxed` `call(list)`, which empties the list (AOTAutograd's protocol)."""
+        """The callable: `call(*args)`, or with `boxed` `call(list)`, which empties the list (AOTAutograd's protocol).
+
+        Where `call(*args)` would only pass its arguments on to one part, it is that part.
+        """
+        if not boxed and self._is_one_part():
+            return self.parts[0].call
         names = "".join(f"{var(n)}, " for n in self.placeholders)
         head = ["def call(args):"] if boxed else [f"def call({names}):"]
         if boxed and names:
@@ -71,6 +76,14 @@ class Glue:
         call = scope["call"]
         call._boxed_call = boxed
         return call
+
+    def _is_one_part(self) -> bool:
+        results = list(self.output.args[0])  # type: ignore[call-overload]
+        return (
+            len(self.parts) == 1
+            and [name for _, *names in self.statements for name in names[1]] == [var(n) for n in results]
+            and [var(n) for n in self.parts[0].inputs] + self.parts[0].symbols == [var(n) for n in self.placeholders]
+        )
 
     # -- statements -------------------------------------------------------------------------------------------
     def _steps(self, steps: Sequence[Step]) -> None:

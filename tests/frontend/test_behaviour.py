@@ -1,0 +1,270 @@
+"""What torch.compile users can see: values, strides, views, mutation, gradients, dynamic sizes, eager ops between."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .conftest import check
+
+pytestmark = pytest.mark.usefixtures("mode")
+X, Y = torch.randn(4, 8), torch.randn(4, 8)
+
+
+def test_pointwise():
+    check(lambda x, y: torch.relu(x * 2 + y), X, Y)
+
+
+def test_composites_of_one_graph():
+    check(lambda x, w: F.linear(x, w).softmax(-1), X, torch.randn(5, 8))
+
+
+def test_eager_op_between_compiled_parts():
+    check(lambda x, y: (torch.linalg.inv(x[:, :4] * 2 + 1) + y[:, :4]).softmax(0) * 3, X, Y)
+
+
+def test_input_is_written():
+    def f(x):
+        x.add_(1)
+        return x * 2
+
+    check(f, X)
+
+
+def test_view_of_an_input_is_written():
+    check(lambda x: x[1:].mul_(2).sum() + x.sum(), X)
+
+
+def test_outputs_are_views():
+    check(lambda x: ((x + 1).t(), x.t(), x[1], (x * 2)[1:]), X)
+
+
+def test_two_views_of_one_intermediate():
+    def f(x):
+        z = x + 1
+        return z[1:], z[:2], z
+
+    check(f, X)
+
+
+def test_same_output_twice():
+    def f(x):
+        z = x + 1
+        return z, z
+
+    check(f, X)
+
+
+def test_input_is_returned():
+    check(lambda x: (x, x + 1), X)
+
+
+def test_written_input_is_returned():
+    def f(x):
+        x.add_(1)
+        return x
+
+    check(f, X)
+
+
+def test_clone_of_an_input_is_fresh():
+    check(lambda x: (x.clone(), x + 0, x.t().contiguous()), X)
+
+
+def test_metadata_of_an_input_changes():
+    check(lambda x: x.t_().mul(2), X)
+
+
+def test_transposed_input_gives_transposed_output():
+    check(lambda x: x.relu() + 1, X.t())
+
+
+def test_channels_last_keeps_its_strides():
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    check(lambda x: (F.silu(x), x.sum(1), x + torch.ones(2, 3, 4, 5)), x)
+
+
+def test_input_with_gaps():
+    check(lambda x: x.relu().sum(0), torch.randn(6, 10)[::2, 1:7])
+
+
+def test_expanded_input():
+    check(lambda x: x * 2 + 1, torch.randn(4, 1).expand(4, 5))
+
+
+def test_written_input_with_gaps():
+    base = torch.randn(6, 10)
+
+    def f(x):
+        x.mul_(2)
+        return x + 1
+
+    with torch.no_grad():
+        one, two = base.clone(), base.clone()
+        expected = f(one[::2, 1:7])
+        got = torch.compile(f, backend="lamina")(two[::2, 1:7])
+    assert torch.equal(got, expected) and torch.equal(one, two)
+
+
+def test_empty():
+    check(lambda x: (x * 2 + 1, x.sum()), torch.randn(0, 3))
+
+
+def test_scalar_tensor():
+    check(lambda x: x * 2 + 1, torch.tensor(3.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool, torch.float64, torch.bfloat16])
+def test_element_types(dtype):
+    check(lambda x: (x + x, x * 2, x > 1), torch.tensor([0, 1, 3, 5]).to(dtype))
+
+
+def test_results_that_are_no_tensors():
+    check(lambda x: (x > 0, None, 7), X)
+
+
+def test_dynamic_sizes():
+    def f(x):
+        return torch.relu(x * 2 + x) + x.shape[0]
+
+    compiled = torch.compile(f, backend="lamina", dynamic=True)
+    with torch.no_grad():
+        for n in (3, 4, 7, 3, 64):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_dynamic_reshape():
+    check(lambda x: x.reshape(-1) * 2, X, dynamic=True)
+
+
+def test_dynamic_views_of_one_buffer():
+    def f(x):
+        z = x + 1
+        return z[1:], z.t(), z.shape[0]
+
+    check(f, X, dynamic=True)
+
+
+def test_dynamic_sizes_in_arithmetic():
+    check(lambda x: x.view(x.shape[0] // 2, 2, -1).sum(1) * (x.shape[1] % 5), X, dynamic=True)
+
+
+def test_size_that_depends_on_data():
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        check(lambda x: x.nonzero() * 2 + 1, X, fullgraph=True)
+
+
+def test_graph_break():
+    check(lambda x: x[x > 0] * 2 + 1, X)
+
+
+def test_item():
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        check(lambda x: x * x.sum().item(), X, fullgraph=True)
+
+
+def test_random_numbers_follow_eager():
+    check(lambda x: F.dropout(x, 0.5) * 2 + torch.rand(4, 8) + torch.rand_like(x), X)
+
+
+def test_condition():
+    check(lambda x: torch.cond(x.sum() > 0, lambda x: x * 2 + 1, lambda x: x - 1, (x,)), X)
+
+
+def test_constants():
+    check(lambda x: x + torch.tensor([1.0, 2, 3, 4, 5, 6, 7, 8]) * torch.ones(4, 8), X)
+
+
+def test_gradients_of_pointwise():
+    check(lambda x, y: torch.relu(x * 2 + y), X.clone().requires_grad_(), Y, grad=True)
+
+
+def test_gradients_through_views():
+    check(lambda x: ((x * 2).t(), x.relu()), X.clone().requires_grad_(), grad=True)
+
+
+def test_gradients_of_composites():
+    """linear, attention and rms_norm have no backward when kept whole: they must not be in a training graph."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.norm = nn.Linear(8, 8), nn.RMSNorm(8)
+
+        def forward(self, x):
+            y = self.norm(self.q(x)).view(1, 4, 2, 4).transpose(1, 2)
+            return F.scaled_dot_product_attention(y, y, y)
+
+    check(Net(), X, grad=True)
+
+
+def test_gradients_wanted_inside_no_grad():
+    model = nn.Linear(8, 3)
+
+    def f(x):
+        with torch.enable_grad():
+            return model(x).square().sum()
+
+    with torch.no_grad():
+        torch.compile(f, backend="lamina")(X).backward()
+    got = model.weight.grad.clone()
+    model.zero_grad()
+    model(X).square().sum().backward()
+    torch.testing.assert_close(got, model.weight.grad)
+
+
+def test_batch_norm_statistics():
+    check(nn.BatchNorm1d(8), X)
+    check(nn.BatchNorm1d(8), X, grad=True)
+
+
+def test_cache_is_updated_in_place():
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(6, 8))
+
+        def forward(self, x, at):
+            self.keys[at] = x
+            return self.keys.sum(0)
+
+    check(Cache(), X[:2], torch.tensor([3, 5]))
+
+
+def test_autocast_region():
+    def f(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x.t()
+        return y.float() + 1
+
+    check(f, X, tolerance=2e-2)
+
+
+def test_autocast_off_inside_on():
+    def f(x):
+        with torch.autocast("cpu", enabled=False):
+            return torch.linalg.inv(x[:, :4]) @ x[:, :4]
+
+    with torch.autocast("cpu", torch.bfloat16):
+        check(f, torch.eye(4) + 0.1 * torch.randn(4, 4), tolerance=1e-5)
+
+
+def test_overlapping_arguments_with_one_written():
+    def f(a, b):
+        a.add_(1)
+        return b * 2
+
+    one, two = torch.arange(12.0), torch.arange(12.0)
+    with torch.no_grad():
+        expected = f(one[:8], one[4:])
+        got = torch.compile(f, backend="lamina")(two[:8], two[4:])
+    assert torch.equal(got, expected) and torch.equal(one, two)
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        x = torch.randn(4, 8)
+        got = torch.compile(lambda x: F.linear(x, x).softmax(-1), backend="lamina")(x)
+        assert got.is_inference()
+        torch.testing.assert_close(got, F.linear(x, x).softmax(-1))
