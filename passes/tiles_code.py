@@ -124,6 +124,18 @@ class Code:
         """`a or b` of two i1."""
         return self.op("arith.ori", [a.type], [a, b])
 
+    def both(self, a: ir.Value | None, b: ir.Value) -> ir.Value:
+        """`a and b` of two i1; None is true."""
+        return b if a is None else self.op("arith.andi", [a.type], [a, b])
+
+    def select(self, condition: ir.Value, a: Index, b: Index) -> ir.Value:
+        """`a` if `condition` else `b`."""
+        return self.op("arith.select", [self.index], [condition, self.value(a), self.value(b)])
+
+    def within(self, i: Index, size: Dim) -> ir.Value:
+        """`0 <= i < size`."""
+        return self.both(self.compare("ge", i, 0), self.compare("lt", i, self.size(size)))
+
     def size(self, dim: Dim) -> Index:
         """The index of a size expression over the kernel's symbols (and registered loop variables)."""
         if isinstance(dim, int):
