@@ -39,7 +39,9 @@ class KernelFailure:
 
     def __str__(self) -> str:
         places = ", ".join(dict.fromkeys(map(str, self.nodes))) or "unknown place"
-        hint = f"\n  run it again: lamina compile {self.reproducer} --to obj -o /dev/null" if self.reproducer else ""
+        known = "run it again" in self.message  # by the pass that failed
+        again = f"\n  run it again: lamina compile {self.reproducer} --to obj -o /dev/null"
+        hint = again if self.reproducer and not known else ""
         return f"kernel '{self.kernel}' ({places}): {self.message}{hint}"
 
 

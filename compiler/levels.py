@@ -55,8 +55,8 @@ def kernel_pipeline(
     """The steps of one kernel of `kind` from level `start` to level `stop`, both MLIR levels."""
     rest = target.pipeline(kind, plain)
     split = rest.index(_LOOPS_END) if _LOOPS_END in rest else len(rest)
-    direct = kind not in ("loops", "concat") and not plain
-    first = "lamina-lower-to-linalg" + ("{keep-root=true}" if direct else "")
+    options = "{wide-sums=true}" if plain else "" if kind in ("loops", "concat") else "{keep-root=true}"
+    first = "lamina-lower-to-linalg" + options
     steps = {"linalg": (first,), "loops": rest[:split], "llvm": rest[split:]}
     between = MLIR_LEVELS[MLIR_LEVELS.index(start) + 1 : MLIR_LEVELS.index(stop) + 1]
     return tuple(step for level in between for step in steps.get(level, ()))

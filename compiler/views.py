@@ -72,10 +72,10 @@ def _slice(view: View, starts: Sequence[Dim], sizes: Sequence[Dim], steps: Seque
     return View(offset, tuple(sizes), tuple(stride * step for stride, step in zip(view.strides, steps)))
 
 
-def _as_strided(view: View, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> View:
+def _as_strided(view: View, shape: Sequence[Dim], strides: Sequence[Dim], offset: Sequence[Dim]) -> View:
     if not view.contiguous:
         raise ViewError("as_strided of a tensor that is not contiguous")
-    return View(view.offset + offset, tuple(shape), tuple(strides))
+    return View(view.offset + offset[0], tuple(shape), tuple(strides))
 
 
 def _reshape(view: View, shape: Sequence[Dim]) -> View:

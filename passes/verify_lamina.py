@@ -107,6 +107,8 @@ def _wrong_attributes(op: ir.Operation, cls: type[Op]) -> list[str]:
     for f in cls.attributes:
         if f.name not in attributes:
             wrong.append(f"attribute '{f.name}' is missing")
+        elif f.default is None and isinstance(attributes[f.name], ir.UnitAttr):
+            continue  # absent
         elif not _is_kind(attributes[f.name], f.type):
             wrong.append(f"attribute '{f.name}' cannot be {attributes[f.name]}")
     known = {f.name for f in cls.attributes} | {"operandSegmentSizes"}

@@ -69,5 +69,5 @@ def test_symbolic_sizes():
 def test_as_strided_needs_contiguous():
     with pytest.raises(ViewError):
         View.whole((4, 8)).apply("permute", {"dims": (1, 0)}).apply(
-            "as_strided", {"shape": (4,), "strides": (1,), "offset": 0}
+            "as_strided", {"shape": (4,), "strides": (1,), "offset": (0,)}
         )
