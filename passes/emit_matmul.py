@@ -57,5 +57,3 @@ class _Matmul(Gemm):
 
     def lead_index(self, item: Item, m: Index) -> list[Index]:
         return [*item.batch, *delinearize(self.code, m, self.problem.rows)]
-
-

@@ -15,8 +15,9 @@ from .tiles_values import Lane, Values
 def copy_line(
     frame: Frame, tensor: ir.Value, dtype: str, index: Sequence[Index], low: Index, size: Index,
     out: ir.Value, at: Index, out_dtype: str, width: int,
+    factor: ir.Value | None = None,
 ) -> None:  # fmt: skip
-    """`out[at : at + size] = tensor[*index, low : low + size]`, by vectors of `width` and a scalar tail."""
+    """`out[at : at + size] = tensor[*index, low : low + size]`, by vectors of `width` and a scalar tail; times `factor`."""
     code = frame.code
     names = [code.register(f"@a{d}", x) for d, x in enumerate(index)]
 
@@ -24,6 +25,8 @@ def copy_line(
         lane = Lane(code, "@k", code.add(k, low), (1,), lanes)
         x = Values(frame, {}, lane).at(tensor, (*names, *lane.index))
         x = numeric.spread(code, numeric.convert(code, x, dtype, out_dtype), lanes)
+        if factor is not None:
+            x = code.op("arith.mulf", [x.type], [x, numeric.spread(code, factor, lanes)])
         (code.store if lanes == 1 else code.vstore)(x, out, code.add(at, k))
 
     whole = code.mul(code.div(size, width), width) if width > 1 else 0

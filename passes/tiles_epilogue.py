@@ -15,7 +15,7 @@ from ..dialects import dims
 from ..dialects.dims import Dim
 from . import tiles_numeric as numeric
 from .tiles_code import Index
-from .tiles_frame import EmitError, Frame
+from .tiles_frame import Buffer, EmitError, Frame
 from .tiles_micro import Tile
 from .tiles_values import Lane, Values
 
@@ -23,17 +23,18 @@ from .tiles_values import Lane, Values
 class Epilogue:
     """Writes the outputs of a kernel whose root has shape `(*lead, *columns)`; `columns` are walked as one dimension.
 
-    `bias` is a vector indexed by dimension `bias_axis` of the root.
+    `bias` is a vector indexed by dimension `bias_axis` of the root. `outputs` are the kernel's, unless given.
     """
 
     def __init__(
         self, frame: Frame, root: ir.Operation, dtype: str, tile: Tile, lead: Sequence[Dim], columns: Sequence[Dim],
-        bias: ir.Value | None = None, bias_axis: int = -1,
+        bias: ir.Value | None = None, bias_axis: int = -1, outputs: Sequence[tuple[ir.Value, Buffer]] | None = None,
     ):  # fmt: skip
         self.frame, self.code, self.root, self.dtype, self.tile = frame, frame.code, root, dtype, tile
         self.lead, self.columns, self.shape = tuple(lead), tuple(columns), (*lead, *columns)
         self.bias, self.bias_axis = bias, bias_axis
-        for _, buffer in frame.outputs:
+        self.outputs = frame.outputs if outputs is None else outputs
+        for _, buffer in self.outputs:
             if dims.product(buffer.shape) != dims.product(self.shape):
                 raise EmitError(f"an output of kernel '{frame.name}' has not the size of its root")
         self.vector = not needs_scalars(frame)
@@ -68,7 +69,7 @@ class Epilogue:
             total = numeric.add(code, total, numeric.spread(code, bias, lanes))
         result = numeric.convert(code, total, self.tile.dtype, self.dtype)
         values = Values(self.frame, {self.root.results[0]: lambda _: result}, lane)
-        for value, buffer in self.frame.outputs:
+        for value, buffer in self.outputs:
             out = values.at(value, self._output_index(index, buffer.shape))
             if lanes == 1:
                 code.store(out, buffer.memref, flat)

@@ -212,15 +212,13 @@ class Gemm:
         if item.first is not None:
             old: Callable = lambda: load_tile(code, tile, self.sums, at, stride, height)
             acc = code.branch(item.first, lambda: acc, old, [v.type for v in acc])
-        acc = multiply(code, tile, replace(rows, starts=rows.starts[:height]), b, item.k_low, item.k_high, acc)
+        acc = multiply(code, tile, rows.top(height), b, item.k_low, item.k_high, acc)
         store_tile(code, tile, acc, self.sums, at, stride)
 
     def _copied_rows(self, item: Item, m: Index, count: Index) -> Rows:
         code = self.code
         depth = code.sub(item.k_high, item.k_low)
-        code.loop(
-            0, count, 1, [], lambda r: self.a_copy(item, code.add(m, r), item.k_low, depth, code.mul(r, depth))
-        )
+        code.loop(0, count, 1, [], lambda r: self.a_copy(item, code.add(m, r), item.k_low, depth, code.mul(r, depth)))
         # the loops over k run from k_low; the scratch starts at 0
         return Rows(self.a_tile, [code.sub(code.mul(depth, r), item.k_low) for r in range(self.tile.rows)])
 

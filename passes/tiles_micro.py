@@ -64,6 +64,10 @@ class Rows:
     starts: Sequence[Index]
     stride: Index = 1
 
+    def top(self, rows: int) -> Rows:
+        """The first `rows` rows."""
+        return Rows(self.buffer, self.starts[:rows], self.stride)
+
     def loads(self, code: Code, k: Index) -> list[Callable[[], ir.Value]]:
         """For each row, the function that emits the load of its element at `k`."""
         offset = code.mul(k, self.stride)
