@@ -30,7 +30,8 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """Our name of a numpy dtype, or numpy's own for one that we do not have."""
+    """Our name of a numpy dtype of any byte order, or numpy's own for one that we do not have."""
+    dtype = dtype.newbyteorder("=")
     for name, text in _NUMPY.items():
         if dtype == text:
             return name

@@ -131,3 +131,21 @@ def compiled(build):
         return {"name": "test", "target": "native", "plan": plan}, image
 
     return run
+
+
+@pytest.fixture(scope="session")
+def saved(compiled, tmp_path_factory):
+    """saved(entries, weights, state) → path of an artifact; an entry is what `compiled` returned."""
+    from lamina.runtime.artifact import Code, EntryCode, write_artifact
+    from lamina.runtime.machine import host_arch
+
+    def run(entries, weights=None, state=None, name="model.lamina", flags=()):
+        path = tmp_path_factory.mktemp("artifact") / name
+        codes = {
+            n: EntryCode({"test": Code(*program, host_arch(), flags)}, (state or {}).get(n, {}))
+            for n, program in entries.items()
+        }
+        write_artifact(path, codes, weights or {}, "lamina test")
+        return path
+
+    return run

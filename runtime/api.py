@@ -1,0 +1,142 @@
+"""`lamina.load`: an artifact as a function of arrays.
+
+    model = lamina.load("model.lamina")
+    y = model(x)                          # numpy arrays, or anything with __dlpack__
+    model(x, out=y)                       # into an array of the caller's
+    model.swap_weights({"fc.weight": w})  # the same code with other weights
+
+A model with state (a KV cache, running statistics) called like this starts from its initial state each time;
+`session = model.session()` keeps a state of its own from call to call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .arrays import as_array, dtype_name, numpy_dtype
+from .artifact import Artifact, read_artifact
+from .call import Caller
+from .errors import LaminaRuntimeError
+from .program import Constants, LoadedProgram
+
+__all__ = ["LaminaRuntimeError", "Model", "Session", "load"]
+
+
+def load(
+    path: str | Path,
+    device: str = "cpu",
+    entry: str = "main",
+    target: str | None = None,
+    verify: bool = False,
+    threads: int | None = None,
+) -> Model:
+    """Load an entry point of an artifact for this machine.
+
+    `target` names one of the artifact's targets instead of the best; `verify` checks the hashes of all weights;
+    `threads` limits the threads of a call. ArtifactError says why a file cannot be loaded. Loading runs the
+    artifact's code: load only files that you trust.
+    """
+    if device != "cpu":
+        raise LaminaRuntimeError(f"device '{device}' is not supported; devices: cpu")
+    artifact = read_artifact(path, verify)
+    return Model(artifact, entry, artifact.choose(entry, target), threads)
+
+
+class Model:
+    """A loaded entry point. Calls from several threads run at the same time."""
+
+    def __init__(self, artifact: Artifact, entry: str, target: str, threads: int | None = None):
+        self.artifact, self.entry, self.target = artifact, entry, target
+        program = LoadedProgram(*artifact.program(entry, target), name=entry)
+        self.plan = program.plan
+        self._state = artifact.state(entry)  # input → name of its initial value
+        self._caller = Caller(program, tuple(self._state), threads)
+        self._weights: dict[str, np.ndarray] = {}  # those swapped in
+        self._lock = threading.Lock()
+        self._initialize({})
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the arguments of a call, in order."""
+        return self._caller.names
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the results, in order."""
+        return tuple(o["name"] for o in self.plan["outputs"] if o["mutates"] is None)
+
+    def __repr__(self) -> str:
+        return f"<lamina {self._caller.signature} for {self.target}>"
+
+    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
+        """Run; returns one array, or a tuple of them for several results.
+
+        `out` is an array, or a sequence with an array for each result, that receives the results.
+        """
+        if named:
+            args = self._caller.order(args, named)
+        state = [a.copy() for a in self._initial()] if self._state else ()
+        return self._caller(args, state, out)
+
+    def session(self) -> Session:
+        """A copy of the state that calls through it read and write."""
+        return Session(self)
+
+    def swap_weights(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Replace weights by name and compute again what depends on them; calls that run now finish with the old."""
+        self._initialize(weights)
+
+    def _initialize(self, changed: Mapping[str, np.ndarray]) -> None:
+        specs = {w["name"]: w for w in self.plan["weights"]}
+        with self._lock:
+            arrays = dict(self._weights)
+            for name, value in changed.items():
+                if name not in specs:
+                    raise LaminaRuntimeError(f"there is no weight '{name}'; weights: {', '.join(specs) or 'none'}")
+                arrays[name] = _as_weight(value, specs[name])
+            data = [arrays.get(name, None) for name in specs]
+            owners = [self.artifact.weight_bytes(n) if a is None else a for n, a in zip(specs, data)]
+            pointers = [o.__array_interface__["data"][0] for o in owners]
+            constants: Constants = self._caller.program.initialize(pointers, owners, self._caller.threads)
+            self._weights, self._caller.constants = arrays, constants
+
+    def _initial(self) -> list[np.ndarray]:
+        return [self.artifact.weight(name) for name in self._state.values()]
+
+
+class Session:
+    """A model with a state of its own. Calls on one session run one after the other."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self._lock = threading.Lock()
+        self.state: dict[str, np.ndarray] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Go back to the initial state."""
+        self.state = {name: a.copy() for name, a in zip(self.model._state, self.model._initial())}
+
+    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
+        """Run on the state and update it; otherwise like calling the model."""
+        caller = self.model._caller
+        if named:
+            args = caller.order(args, named)
+        with self._lock:
+            return caller(args, tuple(self.state.values()), out)
+
+
+def _as_weight(value: Any, spec: Mapping[str, Any]) -> np.ndarray:
+    array: np.ndarray = as_array(value, spec["name"])
+    if dtype_name(array.dtype) != spec["dtype"] or list(array.shape) != spec["shape"]:
+        raise LaminaRuntimeError(
+            f"weight '{spec['name']}' is {dtype_name(array.dtype)}{list(array.shape)}, "
+            f"expected {spec['dtype']}{spec['shape']}"
+        )
+    # a copy: the caller may change theirs, and what was computed from it would not follow
+    return np.array(array, numpy_dtype(spec["dtype"]), order="C")

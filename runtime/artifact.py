@@ -1,0 +1,246 @@
+"""Artifacts: `.lamina` files with code for any number of targets, weights and a manifest (docs/artifact.md).
+
+    write_artifact("model.lamina", {"main": EntryCode({"x86-64-v4": Code(manifest, image, "x86_64", flags)})}, weights)
+    artifact = read_artifact("model.lamina")
+
+Weights are mapped, not read. The code's SHA-256 is checked before it is loaded, the weights' when asked. Hashes find
+damage; they are no proof of origin: loading an artifact runs its code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import machine
+from .arrays import ITEM_SIZE, dtype_name, numpy_dtype
+from .errors import ArtifactError
+from .zip_store import Member, read_store, write_store
+
+FORMAT = "lamina"
+SCHEMA = 1
+_MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Code:
+    """A program for one target: manifest and image as compiled, and what a machine needs to run it."""
+
+    manifest: Mapping[str, Any]
+    image: bytes
+    arch: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EntryCode:
+    """An entry point to be written: its program by target, and for each input that is state its initial value's name."""
+
+    programs: Mapping[str, Code]
+    state: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_artifact(
+    path: str | Path, entries: Mapping[str, EntryCode], weights: Mapping[str, np.ndarray], producer: str = ""
+) -> None:
+    """Write an artifact; equal arguments give equal bytes. Equal weights are stored once, whatever their names.
+
+    ArtifactError if an entry needs a weight that is not given or has another shape.
+    """
+    listed, stored = _store_weights(weights)
+    members: list[tuple[str, Any]] = []
+    shown: dict[str, Any] = {}
+    for name, entry in sorted(entries.items()):
+        programs = {}
+        for target, code in sorted(entry.programs.items()):
+            plan = code.manifest["plan"]
+            _check_weights(f"entry '{name}' for {target}", plan, entry.state, listed)
+            file = f"code/{name}.{target}.so"
+            members.append((file, [code.image]))
+            programs[target] = {
+                "arch": code.arch,
+                "flags": sorted(code.flags),
+                "code": file,
+                "sha256": hashlib.sha256(code.image).hexdigest(),
+                "plan": plan,
+            }
+        shown[name] = {"state": dict(sorted(entry.state.items())), "programs": programs}
+    manifest = {"format": FORMAT, "schema": SCHEMA, "producer": producer, "entries": shown, "weights": listed}
+    text = json.dumps(manifest, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    write_store(path, [(_MANIFEST, [text.encode()]), *members, *stored])
+
+
+def _store_weights(weights: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """The weights' part of the manifest, and the members that hold them."""
+    listed: dict[str, Any] = {}
+    stored: dict[str, tuple[str, Any]] = {}
+    for name, array in sorted(weights.items()):
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        dtype = dtype_name(array.dtype)
+        if dtype not in ITEM_SIZE:
+            raise ArtifactError(f"weight '{name}' has dtype {dtype}, which artifacts do not have")
+        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        digest = hashlib.sha256(data).hexdigest()
+        file, _ = stored.setdefault(digest, (f"weights/{len(stored)}", [data]))
+        listed[name] = {"dtype": dtype, "shape": list(array.shape), "file": file, "sha256": digest}
+    return listed, list(stored.values())
+
+
+def _check_weights(where: str, plan: Mapping[str, Any], state: Mapping[str, str], listed: Mapping[str, Any]) -> None:
+    wanted = [(w["name"], w) for w in plan["weights"]]
+    inputs = {i["name"]: i for i in plan["inputs"]}
+    for name, initial in state.items():
+        if name not in inputs:
+            raise ArtifactError(f"{where} has no input '{name}' to be state; inputs: {', '.join(inputs)}")
+        wanted.append((initial, inputs[name]))
+    for name, spec in wanted:
+        if name not in listed:
+            raise ArtifactError(f"{where} needs weight '{name}', which is not given")
+        given = listed[name]
+        if (given["dtype"], given["shape"]) != (spec["dtype"], list(spec["shape"])):
+            raise ArtifactError(
+                f"{where}: weight '{name}' is {given['dtype']}{given['shape']}, expected {spec['dtype']}{spec['shape']}"
+            )
+
+
+class Artifact:
+    """An open artifact. Arrays from it keep the mapping alive."""
+
+    def __init__(self, path: str, data: mmap.mmap, members: Mapping[str, Member], manifest: dict[str, Any]):
+        self.path, self.manifest = path, manifest
+        self._data, self._members = data, members
+        self._bytes = np.frombuffer(data, np.uint8)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Names of the entry points."""
+        return tuple(self.manifest["entries"])
+
+    def targets(self, entry: str) -> tuple[str, ...]:
+        """Names of the targets that an entry point has code for."""
+        return tuple(self._entry(entry)["programs"])
+
+    def state(self, entry: str) -> dict[str, str]:
+        """The inputs that are state, with the names of the weights they start from."""
+        return dict(self._entry(entry)["state"])
+
+    def choose(self, entry: str, target: str | None = None) -> str:
+        """`target` if the entry has it, or the most demanding target that this machine can run."""
+        programs = self._entry(entry)["programs"]
+        if target is not None and target not in programs:
+            raise ArtifactError(f"{self.path} has no code for '{target}'; it has {', '.join(programs)}")
+        candidates = [target] if target is not None else list(programs)
+        lacks = {t: machine.missing(programs[t]["arch"], programs[t]["flags"]) for t in candidates}
+        runs = [t for t in candidates if lacks[t] == []]
+        if not runs:
+            why = "; ".join(f"{t} {_lacking(programs[t], lacks[t])}" for t in candidates)
+            raise ArtifactError(f"{self.path} has no code for this {machine.host_arch()} machine: {why}")
+        return max(runs, key=lambda t: len(programs[t]["flags"]))
+
+    def program(self, entry: str, target: str) -> tuple[dict[str, Any], bytes]:
+        """The plan as a program manifest and the image of one target; the image's hash is checked."""
+        with _reading(self.path):
+            program = self._entry(entry)["programs"][target]
+            image = self._member(program["code"]).tobytes()
+            if hashlib.sha256(image).hexdigest() != program["sha256"]:
+                raise ArtifactError(f"{self.path}: the code '{program['code']}' is damaged; get the file again")
+            return {"name": entry, "target": target, "plan": program["plan"]}, image
+
+    def weight_bytes(self, name: str) -> np.ndarray:
+        """The bytes of a weight in the mapping, read-only."""
+        with _reading(self.path):
+            weight = self.manifest["weights"][name]
+            data = self._member(weight["file"])
+            count = ITEM_SIZE[weight["dtype"]] * int(np.prod(weight["shape"], dtype=np.int64))
+            if data.size != count:
+                raise ArtifactError(f"{self.path}: weight '{name}' has {data.size} bytes, expected {count}")
+            return data
+
+    def weight(self, name: str) -> np.ndarray:
+        """A weight as a read-only array in the mapping."""
+        weight = self.manifest["weights"][name]
+        return self.weight_bytes(name).view(numpy_dtype(weight["dtype"])).reshape(weight["shape"])
+
+    def verify(self) -> None:
+        """Check the hashes of all code and weights."""
+        for entry in self.entries:
+            for target in self.targets(entry):
+                self.program(entry, target)
+        with _reading(self.path):
+            for file, digest in {(w["file"], w["sha256"]) for w in self.manifest["weights"].values()}:
+                if hashlib.sha256(self._member(file)).hexdigest() != digest:
+                    raise ArtifactError(f"{self.path}: the weights '{file}' are damaged; get the file again")
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        with _reading(self.path):
+            if name not in self.manifest["entries"]:
+                raise ArtifactError(f"{self.path} has no entry '{name}'; it has {', '.join(self.entries)}")
+            return self.manifest["entries"][name]
+
+    def _member(self, name: str) -> np.ndarray:
+        member = self._members[name]
+        return self._bytes[member.offset : member.offset + member.size]
+
+
+def read_artifact(path: str | Path, verify: bool = False) -> Artifact:
+    """Open an artifact; `verify` checks the hashes of the weights too. ArtifactError says why a file is refused."""
+    text = str(path)
+    try:
+        with open(path, "rb") as file:
+            if file.seek(0, 2) == 0:
+                raise ArtifactError(f"{text} is empty")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ArtifactError(f"cannot open {text}: {error.strerror or error}") from None
+    members = read_store(memoryview(data), text)
+    if _MANIFEST not in members:
+        raise ArtifactError(f"{text} is a zip file but no artifact: it has no {_MANIFEST}")
+    at = members[_MANIFEST]
+    raw = data[at.offset : at.offset + at.size]
+    if zlib.crc32(raw) != at.crc:
+        raise ArtifactError(f"{text}: the manifest is damaged; get the file again")
+    with _reading(text):
+        manifest = json.loads(raw)
+        if manifest.get("format") != FORMAT:
+            raise ArtifactError(f"{text} is no artifact: its manifest is of another format")
+        if manifest["schema"] > SCHEMA:
+            raise ArtifactError(
+                f"{text} was written by a newer Lamina (schema {manifest['schema']}, this one reads {SCHEMA}): "
+                "upgrade with 'pip install -U lamina'"
+            )
+        artifact = Artifact(text, data, members, manifest)
+        for entry in manifest["entries"].values():
+            for program in entry["programs"].values():
+                members[program["code"]], program["plan"]["abi"], program["arch"], program["flags"]  # noqa: B018
+        for weight in manifest["weights"].values():
+            members[weight["file"]], weight["shape"], ITEM_SIZE[weight["dtype"]]  # noqa: B018
+    if verify:
+        artifact.verify()
+    return artifact
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turn what a strange manifest makes Python say into an ArtifactError."""
+    try:
+        yield
+    except ArtifactError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise ArtifactError(f"{path}: the manifest is damaged ({type(error).__name__}: {error})") from None
+
+
+def _lacking(program: Mapping[str, Any], lacks: list[str] | None) -> str:
+    if lacks is None:
+        return f"is for {program['arch']}"
+    return f"needs {', '.join(lacks)}"

@@ -1,0 +1,216 @@
+"""Calls with arrays: checks, output allocation, copies where an array cannot be used as it is, and the native call.
+
+Shapes, strides and element types that were seen before take the fast path, a few microseconds: one dictionary
+look-up, one allocation per result, one native call. Everything else goes through `_general`, which explains errors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy import empty, ndarray
+
+from .arena import thread_arena
+from .arrays import as_array, dtype_name, numpy_dtype, pointer
+from .errors import LaminaRuntimeError
+from .program import Constants, LoadedProgram, OutputSpec, Prepared
+from .signature import Signature
+
+_MEMO = 1024
+
+
+@dataclass(frozen=True)
+class _Fast:
+    """What a call with known shapes needs; only for programs whose results are whole output buffers, in order."""
+
+    prepared: Prepared
+    allocations: tuple[tuple[tuple[int, ...], np.dtype], ...]
+    misaligned: int  # bits that are set in the address of an array that is not aligned
+
+
+class Caller:
+    """Calls a program with arrays. `state` names the inputs that come from a session instead of the arguments."""
+
+    def __init__(self, program: LoadedProgram, state: Sequence[str] = (), threads: int | None = None):
+        self.program, self.threads = program, threads
+        self.constants = Constants()
+        plan = program.plan
+        self.signature = Signature(plan, program.name)
+        positions = {i["name"]: n for n, i in enumerate(plan["inputs"])}
+        self._state = [positions[name] for name in state]
+        self._arguments = [n for n in range(len(plan["inputs"])) if n not in self._state]
+        self.names = tuple(plan["inputs"][n]["name"] for n in self._arguments)
+        self._mutated = {n for n, i in enumerate(plan["inputs"]) if i["mutated"]}
+        self._scalars = {n for n, i in enumerate(plan["inputs"]) if i["kind"] == "scalar"}
+        self._dtypes = [numpy_dtype(i["dtype"]) for i in plan["inputs"]]
+        self._results = [n for n, o in enumerate(plan["outputs"]) if o["mutates"] is None]
+        self._fast: dict[tuple, _Fast] = {}
+        storage = [o["storage"] for o in plan["outputs"]]
+        direct = not (self._state or self._mutated or self._scalars)
+        self._has_fast = direct and storage == [["output", n] for n in range(len(plan["buffers"]))]
+        self._main: Callable[[int, int, int], int] = program._main
+
+    def order(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Arguments in order, those after the positional ones by name."""
+        rest = list(self.names[len(args) :])
+        for name in named:
+            if name not in rest:
+                raise LaminaRuntimeError(
+                    f"'{self.program.name}' has no input '{name}' left; inputs: {', '.join(self.names)}"
+                )
+        missing = [n for n in rest if n not in named]
+        if missing:
+            raise LaminaRuntimeError(f"input '{missing[0]}' is missing; this is {self.signature}")
+        return (*args, *(named[n] for n in rest))
+
+    def __call__(self, args: Sequence[Any], state: Sequence[ndarray], out: Any) -> Any:
+        """Run with `args` and the arrays of `state`."""
+        if out is not None or not self._has_fast:
+            return self._general(args, state, out)
+        key = []
+        pointers = []
+        bits = 0
+        for a in args:
+            if a.__class__ is not ndarray:
+                return self._general(args, state, out)
+            key += a.shape, a.strides, a.dtype
+            address = pointer(a)
+            bits |= address
+            pointers.append(address)
+        fast = self._fast.get(tuple(key))
+        if fast is None or bits & fast.misaligned:
+            return self._general(args, state, out)
+        results = [empty(shape, dtype) for shape, dtype in fast.allocations]
+        for r in results:
+            pointers.append(pointer(r))
+        self._run(fast.prepared, pointers[: len(args)], pointers[len(args) :])
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _run(self, prepared: Prepared, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        program = self.program
+        array = program._pointers(*inputs, *self.constants.pointers, *outputs, thread_arena(prepared.arena_bytes))
+        status = self._main(program.contexts.current(self.threads), ctypes.addressof(array), prepared.dims_address)
+        if status:
+            raise program.failure(status)
+
+    def _general(self, args: Sequence[Any], state: Sequence[ndarray], out: Any) -> Any:
+        """The path that takes everything, checks everything and copies where it must."""
+        given, scalars = self._convert(args, state)
+        symbols = self.signature.bind([a.shape for a in given], scalars)
+        prepared = self.program.prepare(symbols)
+        used = self._usable(given)
+        outs = self._outs(out, prepared)
+        buffers: list[ndarray] = []
+        for n, spec in enumerate(prepared.buffers):
+            place = next((outs[k] for k, o in enumerate(self._shown(prepared)) if o.whole and o.index == n), None)
+            if place is None or not place.flags.c_contiguous or any(_overlap(place, a) for a in used):
+                place = empty(spec.shape, numpy_dtype(spec.dtype))
+            buffers.append(place)
+        self._run(prepared, [pointer(a) for a in used], [pointer(b) for b in buffers])
+        for n in self._mutated:
+            if used[n] is not given[n]:
+                given[n][...] = used[n]
+        results = []
+        for o, wanted in zip(self._shown(prepared), outs):
+            result = self._result(o, used, buffers)
+            if wanted is not None and wanted is not result:
+                wanted[...] = result
+                result = wanted
+            results.append(result)
+        self._remember(args, given, used, prepared)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _convert(self, args: Sequence[Any], state: Sequence[ndarray]) -> tuple[list[ndarray], dict[int, int]]:
+        """All inputs as arrays of the right element types, and the values of the scalar ones."""
+        if len(args) != len(self._arguments):
+            raise LaminaRuntimeError(f"got {len(args)} inputs, expected {len(self._arguments)}: {self.signature}")
+        arrays: list[ndarray] = [None] * len(self.signature.inputs)  # type: ignore[list-item]
+        for n, a in zip(self._state, state):
+            arrays[n] = a
+        scalars: dict[int, int] = {}
+        for n, value in zip(self._arguments, args):
+            name = self.signature.inputs[n]["name"]
+            if n in self._scalars:
+                if not hasattr(value, "__index__"):
+                    raise LaminaRuntimeError(f"input '{name}' is a {type(value).__name__}, expected an int")
+                scalars[n] = value = value.__index__()
+                arrays[n] = np.array(value, np.int64)
+                continue
+            arrays[n] = as_array(value, name)
+            if arrays[n].dtype != self._dtypes[n]:
+                self.signature.check_dtype(n, dtype_name(arrays[n].dtype))
+                if n in self._mutated:
+                    raise LaminaRuntimeError(f"input '{name}' is written to and must have native byte order")
+            if n in self._mutated and not arrays[n].flags.writeable:
+                raise LaminaRuntimeError(f"input '{name}' is written to, but the array is read-only; pass a copy")
+        return arrays, scalars
+
+    def _usable(self, given: Sequence[ndarray]) -> list[ndarray]:
+        """The arrays that native code reads and writes: contiguous, aligned, and apart from those that are written."""
+        used = []
+        for n, a in enumerate(given):
+            if not (a.flags.c_contiguous and a.flags.aligned) or a.dtype != self._dtypes[n]:
+                a = np.array(a, self._dtypes[n], order="C")
+            elif any(m != n and _overlap(a, given[m]) for m in self._mutated):
+                a = a.copy()
+            used.append(a)
+        return used
+
+    def _shown(self, prepared: Prepared) -> list[OutputSpec]:
+        return [prepared.outputs[n] for n in self._results]
+
+    def _outs(self, out: Any, prepared: Prepared) -> list[ndarray | None]:
+        """The caller's arrays for the results, checked."""
+        shown = self._shown(prepared)
+        if out is None:
+            return [None] * len(shown)
+        outs = [out] if isinstance(out, ndarray) else list(out)
+        if len(outs) != len(shown):
+            raise LaminaRuntimeError(f"out has {len(outs)} arrays, '{self.program.name}' has {len(shown)} results")
+        for a, o in zip(outs, shown):
+            if not isinstance(a, ndarray) or not a.flags.writeable:
+                raise LaminaRuntimeError(f"out for '{o.name}' is no writeable numpy array")
+            if a.shape != o.shape or a.dtype != numpy_dtype(o.dtype):
+                raise LaminaRuntimeError(
+                    f"out for '{o.name}' is {dtype_name(a.dtype)}{list(a.shape)}, expected {o.dtype}{list(o.shape)}"
+                )
+        return outs
+
+    def _result(self, o: OutputSpec, inputs: Sequence[ndarray], buffers: Sequence[ndarray]) -> ndarray:
+        if o.whole:
+            return buffers[o.index]
+        dtype = numpy_dtype(o.dtype)
+        strides = [s * dtype.itemsize for s in o.strides]
+        if o.space in ("weight", "persistent"):
+            n = o.index + (len(self.program.plan["weights"]) if o.space == "persistent" else 0)
+            size = 1 + sum((d - 1) * s for d, s in zip(o.shape, o.strides)) if 0 not in o.shape else 0
+            address = self.constants.pointers[n] + o.offset * dtype.itemsize
+            memory = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
+            # a copy: the memory of weights may be read-only, and is shared by all calls
+            return ndarray(o.shape, dtype, memory, 0, strides).copy()
+        base = (buffers if o.space == "output" else inputs)[o.index]
+        if 0 in o.shape:
+            return empty(o.shape, dtype)
+        return ndarray(o.shape, dtype, base, o.offset * dtype.itemsize, strides)
+
+    def _remember(
+        self, args: Sequence[Any], given: Sequence[ndarray], used: Sequence[ndarray], prepared: Prepared
+    ) -> None:
+        """Let the next call with such arrays take the fast path, if nothing had to be copied or converted."""
+        same = all(a is g is u for a, g, u in zip(args, given, used))
+        if not self._has_fast or not same or not all(o.whole for o in prepared.outputs):
+            return
+        if len(self._fast) >= _MEMO:
+            self._fast.clear()
+        key = tuple(part for a in given for part in (a.shape, a.strides, a.dtype))
+        allocations = tuple((b.shape, numpy_dtype(b.dtype)) for b in prepared.buffers)
+        misaligned = max([d.itemsize for d in self._dtypes], default=1) - 1
+        self._fast[key] = _Fast(prepared, allocations, misaligned)
+
+
+def _overlap(a: ndarray, b: ndarray) -> bool:
+    return np.may_share_memory(a, b)
