@@ -119,9 +119,7 @@ class ScalarCore:
 
     def extend(self, x: Scalar) -> Scalar:
         """f16 and bf16 to f32; anything else unchanged."""
-        if not is_half(x.dtype):
-            return x
-        return self.const(x.known, "f32") if x.known is not None else self.emit("arith.extf", (x,), "f32")
+        return self.emit("arith.extf", (x,), "f32") if is_half(x.dtype) else x
 
     def round_to(self, x: Scalar, dtype: str) -> Scalar:
         """f32 to f16 or bf16, to nearest even."""
