@@ -39,17 +39,20 @@ TO_LLVM = (
 )
 
 LOOP_KINDS = ("loops", "concat")
+TILE_KINDS = ("matmul", "conv", "attention")
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind` on a CPU target."""
+    f = target.features
+    if kind not in (*LOOP_KINDS, *TILE_KINDS):  # a direct op: its own loops are the plain form too
+        return (f"lamina-emit-direct{{vector_bits={f.vector_bits}}}", "lamina-expand-math", *TO_LLVM)
     if plain:
         return (*PLAIN, "lamina-expand-math", *TO_LLVM)
-    f = target.features
     if kind in LOOP_KINDS:
         emitter = f"lamina-emit-loops{{vector_bits={f.vector_bits}}}"
     else:
         emitter = f"lamina-emit-{kind.replace('_', '-')}"
-        if kind in ("matmul", "conv", "attention"):
+        if kind in TILE_KINDS:
             emitter += f"{{vector_bits={f.vector_bits} registers={f.registers}}}"
     return (emitter, "lamina-expand-math", *TO_LLVM)

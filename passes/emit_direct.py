@@ -1,0 +1,88 @@
+"""Emit the kernels of direct ops (sort, scan, scatter …), each by its own function: one table, by the op's name.
+
+An emitter is a function of a `DirectKernel` that writes the body for work items `begin .. end` and returns the number of
+items and the grain. A kernel of a direct kind that was lowered to linalg after all goes to the loop emitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlir import ir
+
+from ..dialects.dims import Dim
+from ..dialects.mlir_ops import op_class
+from .direct_embedding_bag import embedding_bag
+from .direct_index_put import index_put
+from .direct_kernel import DirectKernel
+from .direct_scan import cummax, cummin, cumprod, cumsum, logcumsumexp
+from .direct_scatter import scatter
+from .direct_search import searchsorted
+from .direct_slice_scatter import slice_scatter
+from .direct_sort import sort
+from .direct_topk import topk
+from .emit_loops import _emit as emit_lowered
+from .emit_loops import loops_function
+from .kernel_functions import kernels
+from .registry import register
+from .tensor_graph import TensorGraph
+
+EMITTERS: dict[str, Callable[[DirectKernel], tuple[Dim, Dim]]] = {
+    f.__name__: f
+    for f in (
+        cummax,
+        cummin,
+        cumprod,
+        cumsum,
+        embedding_bag,
+        index_put,
+        logcumsumexp,
+        scatter,
+        searchsorted,
+        slice_scatter,
+        sort,
+        topk,
+    )
+}
+
+
+@register
+def emit_direct(module: ir.Module, vector_bits: int = 256) -> None:
+    """Replace each kernel around a direct op by its loops-level form (docs/contracts.md, section 6).
+
+    Before:
+    ```mlir
+    func.func private @k(%x: tensor<8xf32>) -> tensor<8xf32> {
+      %y = "lamina.cumsum"(%x) {dim = 0 : i64} : (tensor<8xf32>) -> tensor<8xf32>
+      return %y : tensor<8xf32> }
+    ```
+    After:
+    ```mlir
+    func.func @k(%x: memref<?xf32>, %y: memref<?xf32>, %status: memref<?xi32>, %begin: index, %end: index)
+      attributes {lamina.range = "1", lamina.grain = "2500"} { scf.for %row = %begin to %end { scf.for ... } }
+    ```
+    """
+    with module.context, ir.Location.unknown():
+        for op in kernels(module):
+            if "lamina.range" in op.attributes:
+                continue
+            roots = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name.startswith("lamina.")]
+            if not roots:
+                emit_lowered(module, op, vector_bits)
+                continue
+            cls = op_class(roots[0])
+            if len(roots) != 1 or cls is None or cls.name not in EMITTERS:
+                raise NotImplementedError(f"no direct emitter for {', '.join(r.name for r in roots)}")
+            _emit(op, roots[0], EMITTERS[cls.name], vector_bits)
+
+
+def _emit(op: ir.Operation, root: ir.Operation, emitter: Callable, vector_bits: int) -> None:
+    graph = TensorGraph(op)
+    function, b, emission = loops_function(graph, vector_bits)
+    kernel = DirectKernel(graph, root, b, emission)
+    items, grain = emitter(kernel)
+    kernel.release()
+    b.op("func.return", ())
+    function.attributes["lamina.range"] = ir.StringAttr.get(str(items))
+    function.attributes["lamina.grain"] = ir.StringAttr.get(str(grain))
+    op.erase()
