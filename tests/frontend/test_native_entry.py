@@ -1,0 +1,200 @@
+"""The native entry means the same as the Python launcher, and leaves to it what it was not made for."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lamina.frontend import native_entry, weights
+from lamina.frontend.entry_code import SLOT
+
+
+def entry_of(compiled_call):
+    """The table behind the builtin of a compiled part."""
+    return compiled_call.__self__.table
+
+
+@pytest.fixture
+def part(monkeypatch):
+    """`part(function, *args, **options)`: compile for these arguments; returns the compiled function and its builtins."""
+    from lamina.frontend import launcher
+
+    made = []
+    compile_part = launcher.compile_part
+
+    def noted(*args, **kwargs):
+        made.append(compile_part(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(launcher, "compile_part", noted)
+
+    def compile(function, *args, **options):
+        compiled = torch.compile(function, backend="lamina", **options)
+        with torch.no_grad():
+            compiled(*args)
+            compiled(*args)
+        return compiled, made
+
+    return compile
+
+
+def fast_calls(table):
+    return bool(table.slots[SLOT["valid"]])
+
+
+def linear_softmax(x, w):
+    return F.linear(x, w).softmax(-1)
+
+
+def test_it_is_used(part):
+    compiled, (call,) = part(linear_softmax, torch.randn(3, 4), torch.randn(5, 4))
+    assert type(call).__name__ == "builtin_function_or_method" and fast_calls(entry_of(call))
+
+
+def test_values_change_and_results_are_fresh(part):
+    x, w = torch.randn(3, 4), torch.randn(5, 4)
+    _, (call,) = part(linear_softmax, x, w)
+    (one,) = call(x, w)
+    kept = one.clone()
+    (two,) = call(x + 1, w)
+    torch.testing.assert_close(two, linear_softmax(x + 1, w))
+    assert torch.equal(one, kept)
+
+
+def test_other_sizes_take_the_slow_path_once(part):
+    compiled, (call,) = part(linear_softmax, torch.randn(3, 4), torch.randn(5, 4), dynamic=True)
+    for n in (6, 6, 2, 2, 9):
+        x, w = torch.randn(n, 4), torch.randn(5, 4)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, w), linear_softmax(x, w))
+    assert fast_calls(entry_of(call))
+
+
+def test_other_types_of_arguments(part):
+    x, w = torch.randn(3, 4), torch.randn(5, 4)
+    _, (call,) = part(linear_softmax, x, w)
+
+    class Sub(torch.Tensor):
+        pass
+
+    for given in (nn.Parameter(x), x.as_subclass(Sub), x.t().contiguous().t()):
+        with torch.no_grad():
+            torch.testing.assert_close(torch.Tensor(call(given, w)[0]), linear_softmax(x, w))
+    with pytest.raises(AttributeError):
+        call(3, w)
+
+
+def test_weight_changes_are_seen(part):
+    layer = nn.Linear(6, 5)
+    x = torch.randn(3, 6)
+    compiled, _ = part(layer, x)
+
+    def check():
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), layer(x))
+
+    with torch.no_grad():
+        layer.weight.add_(1)
+    check()
+    layer.weight.data = torch.randn(5, 6)
+    check()
+    layer.weight = nn.Parameter(torch.randn(5, 6))
+    check()
+    layer.load_state_dict(nn.Linear(6, 5).state_dict())
+    check()
+    layer.load_state_dict(nn.Linear(6, 5).state_dict(), assign=True)
+    check()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_optimiser_steps_are_seen(part, fused):
+    layer = nn.Linear(6, 5)
+    x = torch.randn(3, 6)
+    compiled, _ = part(layer, x)
+    optimiser = torch.optim.AdamW(layer.parameters(), 0.1, fused=fused)
+    for _ in range(2):
+        layer(x).sum().backward()
+        optimiser.step()
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), layer(x))
+
+
+def test_invalidate_after_a_write_that_leaves_no_trace(part):
+    import lamina
+
+    layer = nn.Linear(6, 5)
+    x = torch.randn(3, 6)
+    compiled, _ = part(layer, x)
+    layer.weight.data.numpy()[:] = 1
+    lamina.invalidate()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layer(x))
+
+
+def test_from_many_threads(part):
+    x, w = torch.randn(64, 32), torch.randn(16, 32)
+    _, (call,) = part(linear_softmax, x, w)
+    expected, wrong = linear_softmax(x, w), []
+
+    def work():
+        for _ in range(50):
+            if not torch.allclose(call(x, w)[0], expected, atol=1e-5):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_thread_count_follows_torch(part):
+    x, w = torch.randn(64, 32), torch.randn(16, 32)
+    _, (call,) = part(linear_softmax, x, w)
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            torch.testing.assert_close(call(x, w)[0], linear_softmax(x, w))
+            assert entry_of(call).slots[SLOT["threads"]] == count
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_memory_does_not_grow(part):
+    import resource
+
+    x, w = torch.randn(64, 64), torch.randn(64, 64)
+    _, (call,) = part(linear_softmax, x, w)
+    for _ in range(1000):
+        call(x, w)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(20000):
+        call(x, w)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4096
+
+
+def test_a_dropped_part_frees_its_table(part):
+    import gc
+    import weakref
+
+    _, made = part(linear_softmax, torch.randn(3, 4), torch.randn(5, 4))
+    table = weakref.ref(entry_of(made[0]))
+    made.clear()
+    torch._dynamo.reset()
+    gc.collect()
+    assert table() is None
+
+
+def test_fingerprint_of_inference_tensors_is_unknown():
+    with torch.inference_mode():
+        t = torch.zeros(2)
+    assert weights.fingerprint([t], frozen=False) is None
+    assert weights.fingerprint([t], frozen=True) is not None
+
+
+def test_support_is_there():
+    assert native_entry._support() is not None
