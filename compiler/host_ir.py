@@ -19,7 +19,6 @@ from typing import Any
 from ..dialects import dims
 from ..dialects.dims import Dim
 from .plan import SPACES
-from .support_ir import support_ir
 
 _HEAD = """
 %Launch = type { ptr, i64, i64, i64, i64 }
@@ -130,11 +129,8 @@ done:
 """
 
 
-def host_ir(plan: dict[str, Any], arch: str = "x86-64", support: bool = True) -> str:
-    """LLVM IR text of the host program of `plan`; kernels are declared, not defined.
-
-    With `support` the thread support follows; without it, it is linked as an object of its own.
-    """
+def host_ir(plan: dict[str, Any]) -> str:
+    """LLVM IR text of the host program of `plan`; kernels are declared, not defined."""
     symbols = [s["name"] for s in plan["symbols"]]
     counts = [len(plan["inputs"]), len(plan["weights"]), len(plan["persistent"])]
     parts = [_HEAD]
@@ -143,7 +139,7 @@ def host_ir(plan: dict[str, Any], arch: str = "x86-64", support: bool = True) ->
     parts.append(_entry("lamina_init", init, [], [0, *counts[1:], 0]))
     kernels = dict.fromkeys(launch["kernel"] for part in (plan, init) for launch in part["launches"])
     parts += [f'declare i32 @"{kernel}"(ptr, ptr, ptr)\n' for kernel in kernels]
-    return "".join(parts) + (support_ir(arch) if support else "")
+    return "".join(parts)
 
 
 def _entry(name: str, part: dict[str, Any], symbols: Sequence[str], counts: Sequence[int]) -> str:

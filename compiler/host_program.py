@@ -19,12 +19,8 @@ from .host_ir import host_ir
 from .plan import PlanBuilder, PlanError, Value, whole_plan
 
 
-def build_host_program(
-    module: ir.Module, arch: str = "x86-64", support: bool = True
-) -> tuple[dict[str, Any], str]:
+def build_host_program(module: ir.Module) -> tuple[dict[str, Any], str]:
     """Return the plan (plain data, goes to the manifest) and LLVM IR text of the host program of `module`.
-
-    `support` says whether the text includes the thread support of `support_ir.py`.
 
     PlanError if `@main` or `@init` holds what no plan can say.
     """
@@ -44,7 +40,7 @@ def build_host_program(
             buffer.index = list(weights).index(name)
     init_plan = init.builder.finish_init(init.returned) if init else None
     plan = whole_plan(main.main_plan(), init_plan, _symbols(module), main.builder.inputs, weights)
-    return plan, host_ir(plan, arch, support)
+    return plan, host_ir(plan)
 
 
 class _Walk:

@@ -76,7 +76,7 @@ def lower_graph(request: Message) -> Message:
     pass_manager.run(module, levels.graph_pipeline(target), observer)
     with levels.timed("host program", observer):
         kernels = take_kernels(module)
-        plan, host = build_host_program(module, support=False)
+        plan, host = build_host_program(module)
     if observer.dump:
         observer.dump.text("graph", "kernels.mlir", str(module))
         observer.dump.text("graph", "host.ll", host)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 _SPIN = 2000  # looks at the pool before sleeping: about 20-60 µs, longer than the time between two kernels of a graph
 _PAUSE = {  # not inline assembly: emitting that needs an assembly parser
-    "x86-64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
     "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
 }
 
@@ -298,8 +298,8 @@ out:
 """
 
 
-def support_ir(arch: str = "x86-64") -> str:
-    """LLVM IR text of the module, without triple and data layout; the host program refers to none of it."""
+def support_ir(arch: str = "x86_64") -> str:
+    """LLVM IR text, without triple and data layout. Equal for all programs: compile it once and link it into each image."""
     providers = (("torch", _TORCH), ("gomp", _GOMP), ("pool", _POOL))
     parts = [_COMMON, *(_PROVIDER.format(name=name, call=call) for name, call in providers)]
     pause, declaration = _PAUSE.get(arch, ("", ""))

@@ -71,7 +71,7 @@ class Model:
         return tuple(o["name"] for o in self.plan["outputs"] if o["mutates"] is None)
 
     def __repr__(self) -> str:
-        return f"<lamina {self._caller.signature} for {self.target}>"
+        return f"<lamina {self._caller} for {self.target}>"
 
     def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
         """Run; returns one array, or a tuple of them for several results.

@@ -54,6 +54,9 @@ class Caller:
         self._has_fast = direct and storage == [["output", n] for n in range(len(plan["buffers"]))]
         self._main: Callable[[int, int, int], int] = program._main
 
+    def __str__(self) -> str:
+        return f"{self.program.name}({', '.join(map(self.signature.describe, self._arguments))})"
+
     def order(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, those after the positional ones by name."""
         rest = list(self.names[len(args) :])
@@ -64,7 +67,7 @@ class Caller:
                 )
         missing = [n for n in rest if n not in named]
         if missing:
-            raise LaminaRuntimeError(f"input '{missing[0]}' is missing; this is {self.signature}")
+            raise LaminaRuntimeError(f"input '{missing[0]}' is missing; this is {self}")
         return (*args, *(named[n] for n in rest))
 
     def __call__(self, args: Sequence[Any], state: Sequence[ndarray], out: Any) -> Any:
@@ -127,7 +130,7 @@ class Caller:
     def _convert(self, args: Sequence[Any], state: Sequence[ndarray]) -> tuple[list[ndarray], dict[int, int]]:
         """All inputs as arrays of the right element types, and the values of the scalar ones."""
         if len(args) != len(self._arguments):
-            raise LaminaRuntimeError(f"got {len(args)} inputs, expected {len(self._arguments)}: {self.signature}")
+            raise LaminaRuntimeError(f"got {len(args)} inputs, expected {len(self._arguments)}: {self}")
         arrays: list[ndarray] = [None] * len(self.signature.inputs)  # type: ignore[list-item]
         for n, a in zip(self._state, state):
             arrays[n] = a

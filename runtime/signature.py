@@ -22,9 +22,6 @@ class Signature:
                 raise ArtifactError(f"entry '{entry}': symbol '{s['name']}' is read from no input")
         self._expected = compile_sizes([d for i in self.inputs for d in i["shape"]], names)
 
-    def __str__(self) -> str:
-        return f"{self.entry}({', '.join(map(self.describe, range(len(self.inputs))))})"
-
     def describe(self, number: int) -> str:
         """An input as text: `x: f32[s0, 8]`."""
         i = self.inputs[number]

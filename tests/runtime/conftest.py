@@ -5,6 +5,7 @@ from llvmlite import binding as llvm
 
 from lamina.compiler.host_ir import host_ir
 from lamina.compiler.plan import PlanBuilder, whole_plan
+from lamina.compiler.support_ir import support_ir
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Location, TensorType
 from lamina.targets.linker import link
@@ -127,7 +128,7 @@ def compiled(build):
                 buffer.index = list(weights).index(name)
         init_plan = init.plan.finish_init(results) if init else None
         plan = whole_plan(main.plan.finish(outputs), init_plan, symbols, main.plan.inputs, weights)
-        image = build(host_ir(plan), KERNELS, CHECK)
+        image = build(host_ir(plan), support_ir(), KERNELS, CHECK)
         return {"name": "test", "target": "native", "plan": plan}, image
 
     return run
