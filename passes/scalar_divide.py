@@ -37,7 +37,7 @@ class ScalarDivide(ScalarCast):
             case "floor":
                 return self.wide(self._floor_divide, a, b)
             case "trunc":
-                return self.wide(lambda x, y: self.trunc(self._quotient(x, y)), a, b)
+                return self.trunc(self.wide(self._quotient, a, b))  # of the rounded quotient, as eager
         return self.wide(self._quotient, a, b)
 
     def remainder(self, a: Scalar | Number, b: Scalar | Number) -> Scalar:

@@ -267,9 +267,7 @@ class Div(Op, name="div", category="pointwise"):
             if x.dtype.kind in "iu":
                 return _wrapping(_floor if rounding == "floor" else _trunc)(x, y)
             if rounding == "trunc":  # eager truncates the rounded quotient
-                return np.asarray(np.trunc((v / w).astype(np.float32 if x.dtype != np.float64 else v.dtype))).astype(
-                    x.dtype
-                )
+                return np.trunc(wide(np.asarray(v / w).astype(x.dtype))).astype(x.dtype)
             return np.asarray(np.where(w == 0, v / w, np.floor_divide(v, w))).astype(x.dtype)
 
     @staticmethod

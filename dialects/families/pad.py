@@ -48,6 +48,7 @@ class Pad(Op, name="pad", category="gather"):
             for amount in (a, b):
                 check(not isinstance(amount, int) or amount >= 0, f"negative amount {amount}")
                 known = isinstance(amount, int) and isinstance(d, int)
+                check(mode == "constant" or d != 0 or amount == 0, f"{mode} padding of no elements")
                 limit = {"reflect": d - 1, "circular": d}.get(mode, amount)
                 check(not known or amount == 0 or amount <= limit, f"{mode} padding of {amount} in a size of {d}")
         return TensorType(x.dtype, tuple(a + d + b for d, a, b in zip(x.shape, low, high)))

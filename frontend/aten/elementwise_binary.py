@@ -26,7 +26,7 @@ def _register(name: str, function: Callable[..., Any], *forms: str) -> None:
 def arithmetic(c: Any, op: str, x: Any, y: Any, dtype: str | None = None, **attributes: Any) -> Value:
     """`lamina.<op>` of two promoted operands, as `dtype` (by default the promoted one)."""
     common = dtype or result_type(c, (x, y))
-    if not is_half(common):
+    if not is_half(common) or all(isinstance(v, Value) and c.type(v).rank for v in (x, y)):
         return c.op(op, as_value(c, x, common), as_value(c, y, common), **attributes)
     made = c.op(op, as_value(c, x, "f32"), as_value(c, y, "f32"), **attributes)
     return c.cast(made, common)

@@ -15,10 +15,13 @@ from .tensor_math import T
 @aten("gather")
 def gather(c: Any, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
     t, i = T(c, x), T(c, index)
-    if t.rank != i.rank:  # eager takes a 0-d tensor as one of size 1
-        made = t.reshape(1) if t.rank == 0 else t
-        return made.op("gather", i.reshape(1) if i.rank == 0 else i, dim=dim).reshape(*i.shape).value
-    return c.op("gather", x, index, dim=dim)
+    if i.numel(*range(i.rank)) == 0:
+        return c.scalar(number(0, t.dtype), t.dtype, i.shape)
+    if t.rank == i.rank:
+        return c.op("gather", x, index, dim=dim)
+    # eager takes a 0-d tensor as one of size 1
+    one = [v.reshape(1) if v.rank == 0 else v for v in (t, i)]
+    return one[0].op("gather", one[1], dim=dim).reshape(*i.shape).value
 
 
 @aten("take_along_dim")

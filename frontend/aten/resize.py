@@ -83,6 +83,7 @@ def _linear(have: int, want: int, scale: float | None, align: bool) -> tuple[lis
 def _resize_linear(c: Any, x: Value, align: bool, scales: Sequence[Any], spatial: int) -> Value:
     t = T(c, x)
     dtype = t.dtype
+    require(dtype in ("f32", "f64"), "linear resizing of integers, or of halves, whose weights eager rounds")
     have, want = _static(t, c.out_type.shape, spatial)
     t = t.wide()
     weight_dtype = "f64" if dtype == "f64" else "f32"

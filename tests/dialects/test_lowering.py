@@ -11,7 +11,6 @@ LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat"
 OPS = {n: op for n, op in all_ops().items() if op.lower is not None and op.samples}
 
 
-
 def check(name, plain, kind=None):
     op = OPS[name]
     kernel = compile_module(kernel_module(op, op.samples, wide_sums=plain), plain=plain, kind=kind)
