@@ -26,8 +26,18 @@ LEVELS = ("lamina", "kernels", "linalg", "loops", "llvm", "llvmir", "asm", "obj"
 MLIR_LEVELS = LEVELS[:5]
 
 GRAPH_PIPELINE = (
+    "lamina-canonicalize",
+    "lamina-cse",
+    "lamina-fold-constants",
+    "lamina-sink-reshapes",
+    "lamina-canonicalize",
+    "lamina-cse",
+    "lamina-dce",
+    "lamina-materialize-results",
+    "lamina-split-init",
     "lamina-form-kernels",
     "lamina-outline",
+    "lamina-reinplace",
 )
 
 _LOOPS_END = "lamina-kernel-abi"

@@ -264,20 +264,27 @@ class _Former:
             return False
         if any(n.category == "gather" for n in group.members) and target.kind in ROOTS:
             return False
-        # Every edge between the two must stay at one point of the space.
-        for n in target.members:
-            for v in n.inputs:
-                if self._axes(v, group) is None:
-                    return False
-            read = [(a, self.flow.types[v].shape) for v in n.inputs if (a := self._axes(v, group))]
-            if read and n.category in ("pointwise", "gather"):
-                result = self.flow.types[n.results[0]].shape
-                merged = pointwise_axes(read, result)
-                if merged is None or not covers_space(merged, group.space, result):
-                    return False
-            elif read and not covers_space(read[0][0], group.space, read[0][1]):
+        return all(self._reads_in_place(n, group) for n in target.members)
+
+    def _reads_in_place(self, node: Node, group: Group) -> bool:
+        """True if `node` reads values of `group`, if any, at the point of the space that it writes."""
+        inside = [i for i, v in enumerate(node.operands) if v is not None and self.uses.reads_from(v, group.members)]
+        if not inside:
+            return True
+        if any(reads_buffer(node, i) for i in inside) or (node.category == "gather" and node.name != "gather"):
+            return False
+        read = []
+        for i in inside:
+            v = node.operands[i]
+            axes = self._axes(v, group)  # type: ignore[arg-type]
+            if axes is None:
                 return False
-        return True
+            read.append((axes, self.flow.types[v].shape))  # type: ignore[index]
+        result = self.flow.types[node.results[0]].shape
+        if node.category in ("reduction", "row"):
+            return inside == [0] and covers_space(*read[0][:1], group.space, read[0][1])
+        merged = pointwise_axes(read, result)
+        return merged is not None and covers_space(merged, group.space, result)
 
     def _can_recompute(self, target: Group, group: Group, node: Node) -> bool:
         """True if `group` can be computed inside `target` wherever it is read, at no more than a little cost."""

@@ -1,0 +1,93 @@
+// RUN: lamina opt %s --passes lamina-form-kernels | filecheck %s
+
+// An epilogue joins its matmul, also with a residual.
+// CHECK-LABEL: @epilogue
+// CHECK: "lamina.linear"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.gelu"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.add"{{.*}}lamina.kernel = 0
+func.func @epilogue(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> tensor<4x8xf32> {
+  %0 = "lamina.linear"(%x, %w) : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+  %1 = "lamina.gelu"(%0) {approximate = "none"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %2 = "lamina.add"(%1, %x) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %2 : tensor<4x8xf32>
+}
+
+// -----
+
+// What feeds a row op, the row op and what follows are one kernel, though the first value is stored as well.
+// CHECK-LABEL: @rows
+// CHECK: "lamina.add"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.layer_norm"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.tanh"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.sum"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.neg"{{.*}}lamina.kernel = 0
+func.func @rows(%x: tensor<4x8xf32>, %y: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>) {
+  %0 = "lamina.add"(%x, %y) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1:3 = "lamina.layer_norm"(%0) {dims = 1 : i64, eps = 1.0e-05 : f64, operandSegmentSizes = array<i32: 1, 0, 0>} : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x1xf32>, tensor<4x1xf32>)
+  %2 = "lamina.tanh"(%1#0) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %3 = "lamina.sum"(%2) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4x8xf32>) -> tensor<4xf32>
+  %4 = "lamina.neg"(%3) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0, %2, %4 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4xf32>
+}
+
+// -----
+
+// A transposed value is another space: it is computed inside its only reader, but stored for two.
+// CHECK-LABEL: @transposed
+// CHECK: "lamina.exp"(%arg0) {lamina.kernel = 1
+// CHECK: "lamina.add"{{.*}}lamina.kernel = 1
+// CHECK: "lamina.tanh"(%arg0) {lamina.kernel = 0
+// CHECK: "lamina.mul"{{.*}}lamina.kernel = 1
+func.func @transposed(%x: tensor<8x4xf32>, %y: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<8x4xf32>) {
+  %0 = "lamina.exp"(%x) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+  %1 = "lamina.permute"(%0) {dims = array<i64: 1, 0>} : (tensor<8x4xf32>) -> tensor<4x8xf32>
+  %2 = "lamina.add"(%1, %y) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %3 = "lamina.tanh"(%x) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+  %4 = "lamina.permute"(%3) {dims = array<i64: 1, 0>} : (tensor<8x4xf32>) -> tensor<4x8xf32>
+  %5 = "lamina.mul"(%4, %2) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %2, %5, %3 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<8x4xf32>
+}
+
+// -----
+
+// A sum over rows that are not contiguous does not store what it sums up.
+// CHECK-LABEL: @columns
+// CHECK: "lamina.relu"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.sum"{{.*}}lamina.kernel = 1
+func.func @columns(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>) {
+  %0 = "lamina.relu"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = "lamina.sum"(%0) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4x8xf32>) -> tensor<8xf32>
+  return %0, %1 : tensor<4x8xf32>, tensor<8xf32>
+}
+
+// -----
+
+// A matmul takes its operands from memory; cheap ops on inputs with two readers are computed in both.
+// CHECK-LABEL: @producers
+// CHECK: "lamina.exp"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.matmul"{{.*}}lamina.kernel = 1
+// CHECK: "lamina.neg"(%arg1) :
+// CHECK: "lamina.add"{{.*}}lamina.kernel = 1
+// CHECK: "lamina.sum"{{.*}}lamina.kernel = 2
+func.func @producers(%x: tensor<4x4xf32>, %y: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4xf32>) {
+  %0 = "lamina.exp"(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %1 = "lamina.matmul"(%0, %y) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %2 = "lamina.neg"(%y) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %3 = "lamina.add"(%1, %2) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %4 = "lamina.sum"(%2) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4x4xf32>) -> tensor<4xf32>
+  return %3, %4 : tensor<4x4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// No cycle: the second exp needs the reduction between them, which needs the first.
+// CHECK-LABEL: @no_cycle
+// CHECK: "lamina.exp"(%arg0) {lamina.kernel = 0
+// CHECK: "lamina.sum"{{.*}}lamina.kernel = 1
+// CHECK: "lamina.add"{{.*}}lamina.kernel = 2
+func.func @no_cycle(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %0 = "lamina.exp"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = "lamina.sum"(%0) {dims = array<i64: 0>, keepdim = true, dtype = f32} : (tensor<4x8xf32>) -> tensor<1x8xf32>
+  %2 = "lamina.add"(%0, %1) : (tensor<4x8xf32>, tensor<1x8xf32>) -> tensor<4x8xf32>
+  return %0, %2 : tensor<4x8xf32>, tensor<4x8xf32>
+}

@@ -1,0 +1,30 @@
+// RUN: lamina opt %s --passes "lamina-sink-reshapes,lamina-dce" | filecheck %s
+
+// The ops after a linear layer on flattened rows get its shape; only the result is reshaped.
+// CHECK-LABEL: @flattened
+// CHECK: %[[L:.*]] = "lamina.linear"
+// CHECK: %[[A:.*]] = "lamina.add"(%[[L]], %{{.*}}) : (tensor<6x8xf32>, tensor<6x8xf32>) -> tensor<6x8xf32>
+// CHECK: %[[M:.*]] = "lamina.mul"(%[[A]], %arg2) : (tensor<6x8xf32>, tensor<8xf32>) -> tensor<6x8xf32>
+// CHECK-NEXT: %[[R:.*]] = "lamina.reshape"(%[[M]])
+// CHECK-NEXT: return %[[R]]
+func.func @flattened(%x: tensor<2x3x8xf32>, %w: tensor<8x8xf32>, %b: tensor<8xf32>) -> tensor<2x3x8xf32> {
+  %0 = "lamina.reshape"(%x) {shape = ["6", "8"]} : (tensor<2x3x8xf32>) -> tensor<6x8xf32>
+  %1 = "lamina.linear"(%0, %w) : (tensor<6x8xf32>, tensor<8x8xf32>) -> tensor<6x8xf32>
+  %2 = "lamina.reshape"(%1) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
+  %3 = "lamina.add"(%2, %x) : (tensor<2x3x8xf32>, tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+  %4 = "lamina.mul"(%3, %b) : (tensor<2x3x8xf32>, tensor<8xf32>) -> tensor<2x3x8xf32>
+  return %4 : tensor<2x3x8xf32>
+}
+
+// -----
+
+// An operand that varies along half of a merged dim keeps the op where it is.
+// CHECK-LABEL: @stays
+// CHECK: "lamina.reshape"
+// CHECK-NEXT: "lamina.add"({{.*}}) : (tensor<2x3x8xf32>, tensor<2x1x8xf32>) -> tensor<2x3x8xf32>
+func.func @stays(%x: tensor<6x8xf32>, %y: tensor<2x1x8xf32>) -> tensor<2x3x8xf32> {
+  %0 = "lamina.neg"(%x) : (tensor<6x8xf32>) -> tensor<6x8xf32>
+  %1 = "lamina.reshape"(%0) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
+  %2 = "lamina.add"(%1, %y) : (tensor<2x3x8xf32>, tensor<2x1x8xf32>) -> tensor<2x3x8xf32>
+  return %2 : tensor<2x3x8xf32>
+}
