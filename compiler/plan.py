@@ -21,8 +21,8 @@ from ..dialects import dtypes
 from ..dialects.dims import Dim
 from ..dialects.record import Location, TensorType
 from ..dialects.status import CHECKS
+from ..dialects.strides import View, ViewError
 from .errors import CompileError
-from .views import View, ViewError
 
 ABI = 1
 SPACES = ("input", "weight", "persistent", "output", "arena")  # in the order of `buffers`

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina.compiler.views import View, ViewError
+from lamina.dialects.strides import View, ViewError
 from lamina.dialects.dims import symbol
 
 

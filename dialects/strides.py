@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dialects import dims
-from ..dialects.dims import Dim
+from . import dims
+from .dims import Dim
 
 
 class ViewError(ValueError):
