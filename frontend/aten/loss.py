@@ -160,7 +160,7 @@ def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, redu
     # an ignored -inf must not become NaN through 0 * inf
     loss = w.eq(0.0).where(0.0, -(picked * w)) if weight is None else y.eq(ignore).where(0.0, -(picked * w))
     if reduction == NONE:
-        return loss.to(dtype).reshape(*c.out_type[0].shape).value, None
+        return loss.to(dtype).reshape(*c.type(target).shape).value, c.scalar(0.0, dtype)
     dims = tuple(range(loss.rank))
     total = w.sum(dims)
     loss = loss.sum(dims)
@@ -193,8 +193,6 @@ def nll_loss_backward(
 def nll_loss(
     c: Any, x: Value, target: Value, weight: Value | None = None, reduction: int = MEAN, ignore: Any = -100
 ) -> Value:
-    if reduction == NONE:
-        c.out_type = (c.out_type, None)
     return nll_loss_forward(c, x, target, weight, reduction, ignore)[0]
 
 
