@@ -20,10 +20,15 @@ class Image:
     """A loaded shared object. It stays loaded until `close`, which callers may use when none of its code runs."""
 
     def __init__(self, data: bytes, name: str = "lamina"):
-        try:
-            self._library = _open_memory(data, name) or _open_file(data)
-        except OSError as error:
-            raise LaminaRuntimeError(f"the system cannot load the code of '{name}': {error}") from None
+        self._library = None
+        for opened in (_open_memory, _open_file):  # a system may forbid code from anonymous memory but not from files
+            try:
+                self._library = opened(data, name)
+            except OSError as error:
+                reason = error
+            if self._library is not None:
+                return
+        raise LaminaRuntimeError(f"the system cannot load the code of '{name}': {reason}")
 
     def address(self, symbol: str) -> int:
         """The address of an exported symbol; LaminaRuntimeError if there is none."""
@@ -56,7 +61,7 @@ def _open_memory(data: bytes, name: str) -> ctypes.CDLL | None:
         os.close(fd)
 
 
-def _open_file(data: bytes) -> ctypes.CDLL:
+def _open_file(data: bytes, name: str) -> ctypes.CDLL:
     # mkstemp names are unique and private to the user; the mapping outlives the name
     fd, path = tempfile.mkstemp(suffix=".so")
     try:

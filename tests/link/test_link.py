@@ -2,7 +2,9 @@
 
 import ctypes
 import math
+import shutil
 import struct
+import subprocess
 
 import pytest
 
@@ -177,3 +179,13 @@ def test_other_machines_are_refused(assemble):
 def test_damaged_objects_are_refused(assemble, cut):
     with pytest.raises(LinkError):
         read_object(assemble(ADD)[:cut])
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="needs binutils")
+def test_readelf_finds_nothing_wrong(assemble, tmp_path):
+    path = tmp_path / "image.so"
+    path.write_bytes(link([assemble(DATA), assemble(ADD), assemble(POW)], soname="image.so"))
+    shown = subprocess.run(["readelf", "-aW", path], capture_output=True, text=True, check=True)
+    assert shown.stderr == "" and "Warning" not in shown.stdout
+    for line in ("Library soname: [image.so]", "R_X86_64_GLOB_DAT", "R_X86_64_RELATIVE", "BIND_NOW"):
+        assert line in shown.stdout

@@ -1,0 +1,179 @@
+"""A pool of pthreads as LLVM IR, for processes with neither torch nor OpenMP: `lamina_pool_create` and `@pool_run`.
+
+A pool serves one region at a time; a second caller meanwhile does its own work. Workers look for work for a moment
+before they sleep, as OpenMP's do. The pool holds the function to run, so images of different builds can share it: its
+layout is part of the ABI (docs/contracts.md §7). Threads are detached and end with the process.
+"""
+
+from __future__ import annotations
+
+_SPIN = 2000  # looks at the pool before sleeping: about 20-60 µs, longer than the time between two kernels of a graph
+_PAUSE = {  # not inline assembly: emitting that needs an assembly parser
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
+}
+
+# %Pool: mutex, condition "work", condition "done" (64 bytes each; glibc's are 40 and 48), generation, unfinished
+# workers, function, its argument, number of workers, busy
+_CODE = """
+%Pool = type {{ [8 x i64], [8 x i64], [8 x i64], i64, i64, ptr, ptr, i64, i64 }}
+declare ptr @calloc(i64, i64)
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_detach(i64)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+
+define internal i1 @spin(ptr %at, i64 %value) nounwind {{
+entry:
+  br label %look
+look:
+  %i = phi i64 [ 0, %entry ], [ %j, %again ]
+  %now = load atomic i64, ptr %at acquire, align 8
+  %changed = icmp ne i64 %now, %value
+  br i1 %changed, label %out, label %again
+again:
+  {pause}
+  %j = add i64 %i, 1
+  %go = icmp ult i64 %j, {spin}
+  br i1 %go, label %look, label %out
+out:
+  ret i1 %changed
+}}
+
+define internal ptr @pool_worker(ptr %pool) nounwind {{
+entry:
+  %wake = getelementptr %Pool, ptr %pool, i32 0, i32 1
+  %done = getelementptr %Pool, ptr %pool, i32 0, i32 2
+  %generation.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
+  %left.at = getelementptr %Pool, ptr %pool, i32 0, i32 4
+  %function.at = getelementptr %Pool, ptr %pool, i32 0, i32 5
+  %argument.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  br label %idle
+idle:
+  %seen = phi i64 [ 0, %entry ], [ %generation, %finished ]
+  %ready = call i1 @spin(ptr %generation.at, i64 %seen)
+  %locked = call i32 @pthread_mutex_lock(ptr %pool)
+  br label %check
+check:
+  %generation = load atomic i64, ptr %generation.at monotonic, align 8
+  %new = icmp ne i64 %generation, %seen
+  br i1 %new, label %run, label %sleep
+sleep:
+  %woken = call i32 @pthread_cond_wait(ptr %wake, ptr %pool)
+  br label %check
+run:
+  %function = load ptr, ptr %function.at
+  %argument = load ptr, ptr %argument.at
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %pool)
+  call void %function(ptr %argument)
+  %relocked = call i32 @pthread_mutex_lock(ptr %pool)
+  %before = load atomic i64, ptr %left.at monotonic, align 8
+  %left = sub i64 %before, 1
+  store atomic i64 %left, ptr %left.at release, align 8
+  %last = icmp eq i64 %left, 0
+  br i1 %last, label %signal, label %finished
+signal:
+  %signalled = call i32 @pthread_cond_signal(ptr %done)
+  br label %finished
+finished:
+  %released = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %idle
+}}
+
+define internal void @pool_run(ptr %pool, ptr %state) nounwind {{
+entry:
+  %wake = getelementptr %Pool, ptr %pool, i32 0, i32 1
+  %done = getelementptr %Pool, ptr %pool, i32 0, i32 2
+  %generation.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
+  %left.at = getelementptr %Pool, ptr %pool, i32 0, i32 4
+  %function.at = getelementptr %Pool, ptr %pool, i32 0, i32 5
+  %argument.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  %workers.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
+  %busy.at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  %taken = cmpxchg ptr %busy.at, i64 0, i64 1 acquire monotonic
+  %free = extractvalue {{ i64, i1 }} %taken, 1
+  br i1 %free, label %start, label %out
+start:
+  %workers = load i64, ptr %workers.at
+  %locked = call i32 @pthread_mutex_lock(ptr %pool)
+  store ptr @work, ptr %function.at
+  store ptr %state, ptr %argument.at
+  store atomic i64 %workers, ptr %left.at monotonic, align 8
+  %generation = load atomic i64, ptr %generation.at monotonic, align 8
+  %next = add i64 %generation, 1
+  store atomic i64 %next, ptr %generation.at release, align 8
+  %woken = call i32 @pthread_cond_broadcast(ptr %wake)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %pool)
+  call void @work(ptr %state)
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %start ], [ %j, %again ]
+  %now = load atomic i64, ptr %left.at acquire, align 8
+  %finished = icmp eq i64 %now, 0
+  br i1 %finished, label %lock, label %again
+again:
+  {pause}
+  %j = add i64 %i, 1
+  %go = icmp ult i64 %j, {spin}
+  br i1 %go, label %spin, label %lock
+lock:
+  %relocked = call i32 @pthread_mutex_lock(ptr %pool)
+  br label %check
+check:
+  %left = load atomic i64, ptr %left.at monotonic, align 8
+  %none = icmp eq i64 %left, 0
+  br i1 %none, label %leave, label %wait
+wait:
+  %waited = call i32 @pthread_cond_wait(ptr %done, ptr %pool)
+  br label %check
+leave:
+  %released = call i32 @pthread_mutex_unlock(ptr %pool)
+  store atomic i64 0, ptr %busy.at release, align 8
+  br label %out
+out:
+  ret void
+}}
+
+define ptr @lamina_pool_create(i64 %wanted) nounwind {{
+entry:
+  %thread = alloca i64
+  %pool = call ptr @calloc(i64 1, i64 ptrtoint (ptr getelementptr (%Pool, ptr null, i32 1) to i64))
+  %none = icmp eq ptr %pool, null
+  br i1 %none, label %out, label %init
+init:
+  %wake = getelementptr %Pool, ptr %pool, i32 0, i32 1
+  %done = getelementptr %Pool, ptr %pool, i32 0, i32 2
+  %workers.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
+  %r0 = call i32 @pthread_mutex_init(ptr %pool, ptr null)
+  %r1 = call i32 @pthread_cond_init(ptr %wake, ptr null)
+  %r2 = call i32 @pthread_cond_init(ptr %done, ptr null)
+  br label %next
+next:
+  %count = phi i64 [ 0, %init ], [ %more, %started ]
+  store i64 %count, ptr %workers.at
+  %enough = icmp sge i64 %count, %wanted
+  br i1 %enough, label %out, label %create
+create:
+  %rc = call i32 @pthread_create(ptr %thread, ptr null, ptr @pool_worker, ptr %pool)
+  %ok = icmp eq i32 %rc, 0
+  br i1 %ok, label %started, label %out
+started:
+  %id = load i64, ptr %thread
+  %detached = call i32 @pthread_detach(i64 %id)
+  %more = add i64 %count, 1
+  br label %next
+out:
+  ret ptr %pool
+}}
+"""
+
+
+def pool_ir(arch: str) -> str:
+    """LLVM IR text that `support_ir` includes; refers to its `@work`."""
+    pause, declaration = _PAUSE.get(arch, ("", ""))
+    return _CODE.format(pause=pause, spin=_SPIN) + declaration + "\n"

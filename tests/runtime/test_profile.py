@@ -1,0 +1,24 @@
+"""Launches are counted and timed while a profile is on."""
+
+import numpy as np
+
+from lamina.runtime.call import Caller
+from lamina.runtime.profile import profile
+from lamina.runtime.program import LoadedProgram
+
+from .conftest import Function
+
+
+def test_profile(compiled):
+    f = Function()
+    x = f.input("x")
+    caller = Caller(LoadedProgram(*compiled(f, [("y", f.call("add", f.call("twice", x), x), "")])))
+    x = np.ones(100, np.float32)
+    with profile(caller.program) as launches:
+        caller((x,), (), None), caller((x,), (), None)
+    caller((x,), (), None)
+    assert [(t.label, t.location, t.calls) for t in launches] == [
+        ("twice", "model.py:10", 2),
+        ("add", "model.py:11", 2),
+    ]
+    assert all(0 < t.seconds < 1 for t in launches)
