@@ -136,6 +136,8 @@ class Context:
             args[0] = self._flat(node.args[0], args[0])
         result = rule(self, *args, **kwargs)
         self._check(result, self.out_type)
+        if isinstance(result, (list, tuple)) and any(result[i] is None for i in _items_used(node)):
+            raise Unsupported("a result that the converter leaves out is used")
         self._env[node] = result
 
     def value(self, node: fx.Node) -> Value:
@@ -151,8 +153,6 @@ class Context:
         source, index = node.args
         items = self._env.get(source)  # type: ignore[arg-type]
         if isinstance(items, (list, tuple)) and isinstance(index, int):
-            if items[index] is None:
-                raise Unsupported("a result that the converter leaves out")
             return items[index]
         return self.value(node)
 
@@ -303,6 +303,11 @@ class Context:
                 if size == wanted:
                     return number, dim
         return -1, -1
+
+
+def _items_used(node: fx.Node) -> list[int]:
+    """The numbers of the results of `node` that other nodes take."""
+    return [u.args[1] for u in node.users if u.target is operator.getitem]  # type: ignore[misc]
 
 
 def _rename(graph: Graph, names: Mapping[str, Dim]) -> None:

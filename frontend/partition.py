@@ -116,14 +116,18 @@ def schedule(gm: fx.GraphModule, eager: Collection[fx.Node]) -> list[Step]:
     while ready[True] or ready[False]:
         if not ready[current]:
             current = not current
-        i = heapq.heappop(ready[current])
         if not steps or steps[-1].compiled != current:
             steps.append(Step(current))
-        steps[-1].nodes.append(nodes[i])
-        for user in users[i]:
-            waits[user] -= 1
-            if not waits[user]:
-                release(user)
+        done = [heapq.heappop(ready[current])]
+        while done:
+            i = done.pop()
+            steps[-1].nodes.append(nodes[i])
+            for user in users[i]:
+                waits[user] -= 1
+                if nodes[user].target is operator.getitem:
+                    done.append(user)
+                elif not waits[user]:
+                    release(user)
     return steps
 
 
@@ -134,6 +138,9 @@ def _dependences(nodes: list[fx.Node], number: dict[fx.Node, int]) -> tuple[list
     since_mutation: list[int] = []
     for i, node in enumerate(nodes):
         needs = {number[a] for a in node.all_input_nodes if a in number}
+        if node.target is operator.getitem:  # goes with the node that made its tuple
+            before.append(needs)
+            continue
         if last_mutation >= 0:
             needs.add(last_mutation)
         if compat.is_mutation(node.target):

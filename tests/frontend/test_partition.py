@@ -77,10 +77,12 @@ def test_getitem_stays_with_its_tuple():
     def build(g):
         x = g.placeholder("x")
         pair = call(g, aten.sort.default, x)
-        return [call(g, operator.getitem, pair, 0)]
+        y = call(g, aten.inverse.default, call(g, operator.getitem, pair, 0))
+        return [call(g, aten.add.Tensor, call(g, operator.getitem, pair, 1), y)]
 
-    steps, _ = orders(graph_of(build), ())
-    assert len(steps) == 1
+    gm = graph_of(build)
+    steps, _ = orders(gm, {n for n in gm.graph.nodes if n.target is aten.inverse.default})
+    assert [len(s.nodes) for s in steps] == [3, 1, 1]
 
 
 def test_linear_in_the_number_of_nodes():
