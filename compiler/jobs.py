@@ -92,6 +92,8 @@ def compile_kernel(request: Message) -> Message:
     """
     from mlir import ir
 
+    from ..targets import linker
+
     target, options = _settings(request)
     name, kind, text = request.header["name"], request.header["kind"], request.blobs[0].decode()
     observer, printed = observe(request, options, name)
@@ -100,6 +102,7 @@ def compile_kernel(request: Message) -> Message:
         try:
             module = ir.Module.parse(text, mlir_context())
             code = levels.lower_kernel(module, target, kind, plain, observer=observer)
+            linker.link([linker.read_object(code, name)], [name])  # shows now, for this kernel, what it lacks
             return _reply({"plain": plain, "reason": reason}, [code], observer, printed)
         except Exception as error:
             if plain:

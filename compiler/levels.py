@@ -40,6 +40,9 @@ GRAPH_PIPELINE = (
     "lamina-reinplace",
 )
 
+# Kinds whose root has an emitter for tiles and, for the plain pipeline, a lowering to linalg. Other kinds than these,
+# "loops" and "concat" are direct ops: their own loops are the plain form too.
+ROOTS = ("matmul", "conv", "attention")
 _LOOPS_END = "lamina-kernel-abi"
 
 
@@ -65,8 +68,11 @@ def kernel_pipeline(
     """The steps of one kernel of `kind` from level `start` to level `stop`, both MLIR levels."""
     rest = target.pipeline(kind, plain)
     split = rest.index(_LOOPS_END) if _LOOPS_END in rest else len(rest)
-    options = "{wide-sums=true}" if plain else "" if kind in ("loops", "concat") else "{keep-root=true}"
-    first = "lamina-lower-to-linalg" + options
+    first = "lamina-lower-to-linalg"
+    if kind not in ("loops", "concat") and not (plain and kind in ROOTS):
+        first += "{keep-root=true}"
+    elif plain:
+        first += "{wide-sums=true}"
     steps = {"linalg": (first,), "loops": rest[:split], "llvm": rest[split:]}
     between = MLIR_LEVELS[MLIR_LEVELS.index(start) + 1 : MLIR_LEVELS.index(stop) + 1]
     return tuple(step for level in between for step in steps.get(level, ()))

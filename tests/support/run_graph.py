@@ -1,14 +1,13 @@
-"""Compile a graph record and run it on numpy arrays; `expected` gives what the ops' references say."""
+"""Compile a graph record in workers and run it on numpy arrays."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from lamina.compiler.api import Options, Program, compile_graph
+from lamina.dialects.interpret import numpy_dtype
 from lamina.dialects.record import Graph
 from lamina.runtime.program import LoadedProgram
-
-from .run_kernel import numpy_dtype
 
 
 def run_graph(graph: Graph, arrays: dict[str, np.ndarray], options: Options = Options()) -> list[np.ndarray]:
