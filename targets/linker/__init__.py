@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from .aarch64 import AARCH64
 from .dynamic import DynamicTables, Patch
 from .elf import FILE, LOCAL, LinkError, Object, Section, Symbol, read_object
 from .image import header_size, write
@@ -22,7 +23,7 @@ from .x86_64 import X86_64
 
 __all__ = ["LIBRARIES", "MACHINES", "LinkError", "link", "read_object"]
 
-MACHINES: dict[int, Machine] = {m.number: m for m in (X86_64,)}
+MACHINES: dict[int, Machine] = {m.number: m for m in (X86_64, AARCH64)}
 
 
 def link(

@@ -1,0 +1,102 @@
+"""Runs linked AArch64 code on llvm-objdump's reading of it: the few instructions that the linker's tests need.
+
+The interpreter sees what a loader maps: the segments, with relative relocations applied at a load base and imports
+bound to numbers that `imports` maps to Python functions.
+"""
+
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import llvm
+
+OBJDUMP = Path(llvm.__path__[0]) / "bin" / "llvm-objdump"
+BASE = 0x7F0000000000
+RELATIVE, GLOB_DAT, ABS64 = 1027, 1025, 257
+
+
+class Machine:
+    def __init__(self, image: bytes, path: Path, imports):
+        path.write_bytes(image)
+        shown = subprocess.run([OBJDUMP, "-d", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
+        lines = re.findall(r"^ *([0-9a-f]+):[ \t]+(\w[\w.]*)[ \t]*(.*?)(?:[ \t]*<.*)?$", shown.stdout, re.M)
+        self.code = {int(at, 16): (name, re.split(r",\s*(?![^\[]*\])", rest)) for at, name, rest in lines}
+        self.memory, self.imports, self.functions = bytearray(0x80000), {}, imports
+        self.symbols = {}
+        headers = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<H", image, 56)[0]
+        for i in range(headers[1]):
+            kind, _, offset, address, _, size, _, _ = struct.unpack_from("<IIQQQQQQ", image, headers[0] + 56 * i)
+            if kind == 1:
+                self.memory[address : address + size] = image[offset : offset + size]
+            if kind == 2:
+                dynamic = dict(struct.unpack_from("<QQ", image, offset + j) for j in range(0, size, 16))
+        self._bind(dynamic)
+
+    def _bind(self, dynamic):
+        names = []
+        count = struct.unpack_from("<I", self.memory, dynamic[4] + 4)[0]
+        for i in range(count):
+            name, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", self.memory, dynamic[6] + 24 * i)
+            at = dynamic[5] + name
+            names.append(bytes(self.memory[at : self.memory.index(0, at)]).decode())
+            if section:
+                self.symbols[names[-1]] = value
+        for at in range(dynamic[7], dynamic[7] + dynamic[8], 24):
+            place, info, addend = struct.unpack_from("<QQq", self.memory, at)
+            if info & 0xFFFFFFFF == RELATIVE:
+                value = BASE + addend
+            else:
+                assert info & 0xFFFFFFFF in (GLOB_DAT, ABS64)
+                value = 0xABC0 + 16 * (info >> 32)
+                self.imports[value] = self.functions[names[info >> 32]]
+            struct.pack_into("<Q", self.memory, place, value)
+
+    def call(self, name, *arguments):
+        """Run function `name`; returns x0."""
+        x = {f"x{i}": 0 for i in range(31)} | {"sp": BASE + 0x70000} | {f"x{i}": v for i, v in enumerate(arguments)}
+        pc = self.symbols[name]
+        for _ in range(1000):
+            op, a = self.code[pc]
+            here, pc = pc, pc + 4
+            r = [re.sub(r"^w(\d+)$", r"x\1", name) for name in a]  # w0 is the low half of x0
+            mask = 2**32 - 1 if a[0].startswith("w") else 2**64 - 1
+            match op:
+                case "adrp":
+                    x[r[0]] = BASE + int(a[1], 16)
+                case "add" | "mul":
+                    right = int(a[2][1:], 0) if a[2].startswith("#") else x[r[2]]
+                    x[r[0]] = (x[r[1]] + right if op == "add" else x[r[1]] * right) & mask
+                case "mov":
+                    x[r[0]] = int(a[1][1:], 0) if a[1].startswith("#") else x[r[1]] & mask
+                case "ldr" | "str":
+                    at, *index = a[1].strip("[]!").split(", ")
+                    address = x[at] + (int(index[0][1:], 0) if index else 0)
+                    if op == "ldr":
+                        x[r[0]] = self.load(address, 4 if mask == 2**32 - 1 else 8)
+                    else:
+                        struct.pack_into("<Q", self.memory, address - BASE, x[r[0]])
+                    if len(a) > 2:
+                        x[at] += int(a[2][1:], 0)
+                    elif a[1].endswith("!"):
+                        x[at] = address
+                case "b" | "bl":
+                    x["x30"] = BASE + pc if op == "bl" else x["x30"]
+                    pc = int(a[0], 16)
+                case "br" | "blr" | "ret":
+                    target = x[a[0] or "x30"]
+                    x["x30"] = BASE + pc if op == "blr" else x["x30"]
+                    if target in self.imports:
+                        x["x0"] = self.imports[target](x["x0"], x["x1"])
+                        target = x["x30"]
+                    if target == 0:
+                        return x["x0"]
+                    pc = target - BASE
+                case "nop":
+                    pass
+                case _:
+                    raise NotImplementedError(f"{here:#x}: {op} {a}")
+        raise RuntimeError("does not end")
+
+    def load(self, address, size):
+        return int.from_bytes(self.memory[address - BASE : address - BASE + size], "little")
