@@ -74,6 +74,8 @@ class _Split:
         flow = self.flow
         kept: set[int] = set()
         seen: set[tuple[int, bool]] = set()
+        # A result is the caller's to change, so it must not be a buffer that is kept between calls.
+        returned = {self._base(v) for v in flow.returned}
         todo = [(v, True) for v in flow.returned]
         for node in flow.nodes:
             if node not in self.early:
@@ -87,11 +89,19 @@ class _Split:
             v, in_memory = item
             if node.category == "view":
                 todo.append((node.inputs[0], in_memory))
-            elif self._stays(node, in_memory):
+            elif v in returned or self._stays(node, in_memory):
                 todo += [(o, reads_buffer(node, i)) for i, o in enumerate(node.operands) if o is not None]
             else:
                 kept.add(v)
         return sorted(kept)
+
+    def _base(self, value: int) -> int:
+        """The value that a chain of views starts from."""
+        producer = self.flow.producer[value]
+        while producer is not None and producer.category == "view":
+            value = producer.inputs[0]
+            producer = self.flow.producer[value]
+        return value
 
     def _known_early(self) -> set[Node]:
         """The ops with static sizes that depend on nothing but weights and literals."""
@@ -126,10 +136,8 @@ class _Split:
         """The bytes in memory that `node` reads, seen through views; values made from nothing take none."""
         total = 0
         for v in node.inputs:
+            v = self._base(v)
             producer = self.flow.producer[v]
-            while producer is not None and producer.category == "view":
-                v = producer.inputs[0]
-                producer = self.flow.producer[v]
             if producer is not None and not is_creation(producer, self.flow.types[v]):
                 total += _bytes(self.flow.types[v]) or 0
         return total

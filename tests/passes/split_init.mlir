@@ -34,3 +34,17 @@ func.func @main(%x: tensor<2x4xf32>) -> tensor<2x3xf32> {
   %1 = "lamina.matmul"(%x, %0) : (tensor<2x4xf32>, tensor<4x3xf32>) -> tensor<2x3xf32>
   return %1 : tensor<2x3xf32>
 }
+
+// -----
+
+// A result belongs to the caller: it is computed anew, from what is kept.
+// CHECK-LABEL: @main
+// CHECK: %[[P:.*]] = "lamina.persistent"() {{.*}}["2", "2"]
+// CHECK: %[[E:.*]] = "lamina.exp"(%[[P]])
+// CHECK: return %[[E]], %[[E]]
+func.func @main() -> (tensor<2x2xf32>, tensor<2x2xf32>) {
+  %w = "lamina.weight"() {symbol = "w", shape = ["2", "2"], dtype = f32} : () -> tensor<2x2xf32>
+  %0 = "lamina.matmul"(%w, %w) : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  %1 = "lamina.exp"(%0) : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  return %1, %1 : tensor<2x2xf32>, tensor<2x2xf32>
+}
