@@ -1,74 +1,32 @@
-"""Nests of loops: planning which loops compute which results, and emitting them."""
+"""Write planned nests into a loops-level function.
+
+for item = begin to end                      one position of the outer loops
+  <what a row needs once>                    hoisted here by the evaluator
+  for inner ...                              stores of the results
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from mlir import ir
 
 from ..dialects import dims
 from ..dialects.dims import Dim
 from .evaluate import Evaluator
-from .evaluate_accesses import Accesses
-from .loop_nest import Loop, Space, refine
+from .evaluate_vector import Lanes, VectorEvaluator
+from .kept_rows import KeptRow
+from .loop_nest import Loop
 from .loops_builder import LoopsBuilder
-from .tensor_graph import TensorGraph
+from .plan_nests import Nest
+from .tensor_graph import TensorGraph, result_number
 
 CHUNK_WORK = 65536  # scalar operations of about 0.3 ns: a chunk takes at least 20 us
-SHORT_LOOP = 32  # an innermost loop of fewer elements takes the next loop in with it
-
-
-@dataclass
-class Nest:
-    """Loops over `space` that write the results with the numbers `results`; `flat` is their position."""
-
-    space: Space
-    results: list[int]
-    flat: Dim
-    inner: int = 1  # how many of the innermost loops belong to one work item
-    work: float = 1.0
-    items: Dim = field(default=1)
-
-
-def plan_nests(graph: TensorGraph) -> list[Nest]:
-    """One nest for each size of results."""
-    groups: dict[Dim, list[int]] = {}
-    for i, value in enumerate(graph.results):
-        groups.setdefault(dims.product(graph.shape(value)), []).append(i)
-    return [_plan(graph, numel, results) for numel, results in groups.items() if numel != 0]
-
-
-def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
-    space = Space.of([("f", numel, False)])
-    last: list[Accesses] = []
-
-    def expressions(space: Space) -> list[Dim]:
-        accesses = Accesses(graph, space.ranges())
-        for i in results:
-            value = graph.results[i]
-            accesses.at(value, accesses.ranges.delinearize(space.values["f"], graph.shape(value)))
-        last[:] = [accesses]
-        return accesses.expressions()
-
-    refine(space, expressions)
-    nest = Nest(space, results, space.values["f"])
-    counts = last[0]
-    nest.work = 1 + 0.25 * counts.operations + 4 * counts.functions + 0.5 * len(counts.loads)
-    while nest.inner < len(space.loops) - 1 and _short(space.loops[-nest.inner :]):
-        nest.inner += 1
-    outer = space.loops[: -nest.inner] if len(space.loops) > 1 else space.loops
-    nest.items = dims.product(l.extent for l in outer)
-    return nest
-
-
-def _short(loops: Sequence[Loop]) -> bool:
-    total = dims.product(l.extent for l in loops)
-    return isinstance(total, int) and total < SHORT_LOOP
+STACK_BYTES = 64 * 1024  # larger scratch comes from malloc
 
 
 class Emission:
-    """Writes nests into a loops-level function."""
+    """Writes nests; afterwards `range` and `grain` say how the work is cut into chunks."""
 
     def __init__(
         self,
@@ -79,67 +37,112 @@ class Emission:
         status: ir.Value,
         begin: ir.Value,
         end: ir.Value,
-        vector_bits: int,
     ):
         self.graph, self.b, self.inputs, self.outputs = graph, b, inputs, outputs
-        self.status, self.begin, self.end, self.vector_bits = status, begin, end, vector_bits
+        self.status, self.begin, self.end = status, begin, end
         self.range: Dim = 0
         self.grain: Dim = 1
+        self._allocated: list[ir.Value] = []
 
     def emit(self, nests: list[Nest]) -> None:
         """Emit all nests; their work items follow each other in the kernel's range."""
-        single = len(nests) == 1
+        b = self.b
         for nest in nests:
             base = self.range
             self.range = base + nest.items
-            if single:
-                self._nest(nest, self.begin, self.end)
-                continue
-            b = self.b
-            zero = b.dim(0)
-            low = b.value("arith.maxsi", (b._binary("arith.subi", self.begin, b.dim(base)), zero), b.index)
-            high = b.value("arith.minsi", (b._binary("arith.subi", self.end, b.dim(base)), b.dim(nest.items)), b.index)
+            low, high = self.begin, self.end
+            if len(nests) > 1:
+                low = b.value("arith.maxsi", (b._binary("arith.subi", low, b.dim(base)), b.dim(0)), b.index)
+                high = b.value("arith.minsi", (b._binary("arith.subi", high, b.dim(base)), b.dim(nest.items)), b.index)
             self._nest(nest, low, high)
-        self.grain = self._grain(nests)
-
-    def _grain(self, nests: list[Nest]) -> Dim:
-        """Work items that make a chunk worth a thread's while."""
-        grains: list[Dim] = []
-        for n in nests:
-            inner = dims.product(l.extent for l in n.space.loops[-n.inner :]) if len(n.space.loops) > 1 else 1
-            work = max(1, int(CHUNK_WORK / n.work))
-            grains.append(
-                max(1, work // max(inner, 1)) if isinstance(inner, int) else dims.dim_max(1, dims.floordiv(work, inner))
-            )
-        return grains[0] if grains else 1
+        for buffer in self._allocated:
+            b.op("memref.dealloc", (buffer,))
+        self.grain = _grain(nests)
 
     def _nest(self, nest: Nest, low: ir.Value, high: ir.Value) -> None:
-        loops = nest.space.loops
         b = self.b
-        ranges = nest.space.ranges()
-        ev = Evaluator(self.graph, b, self.inputs, ranges, self.status)
-        if len(loops) == 1:
-            with b.loop(loops[0].name, low, high):
-                self._store(nest, ev)
-            return
-        outer, inner = loops[: -nest.inner], loops[-nest.inner :]
-        name = outer[0].name if len(outer) == 1 else f"item{b.fresh}"
+        outer = nest.outer
+        ev = self._evaluator(nest)
+        for l in [*outer, *nest.inner]:
+            ev.ranges.add(l.name, l.extent)
+        for kept in nest.kept:
+            kept.scratch = self._scratch(kept, ev)
+            ev.kept.setdefault(kept.reduction.generic.arguments[-1], []).append(kept)
+        single = len(outer) == 1 and nest.lanes == 1
+        b.fresh += 1
+        name = outer[0].name if single else f"item{b.fresh}"
         with b.loop(name, low, high) as item:
-            if len(outer) > 1:
+            if not single:
                 ev.ranges.add(name, nest.items)
-                for loop, value in zip(outer, ev.ranges.delinearize(item, [l.extent for l in outer])):
-                    b.bind(loop.name, b.dim(value))
-            self._loops(nest, ev, inner)
+                self._bind_outer(nest, ev, item)
+            self._item(nest, ev)
+
+    def _bind_outer(self, nest: Nest, ev: Evaluator, item: Dim) -> None:
+        """Give the outer loop variables their values in work item `item`."""
+        b = self.b
+        for loop, value in zip(nest.outer, ev.ranges.delinearize(item, nest.extents)):
+            position = b.dim(value)
+            if loop is nest.outer[-1] and nest.lanes > 1:
+                # the last block ends at the last position: it repeats a few of the block before it
+                last = b.dim(loop.extent - nest.lanes)
+                position = b.value("arith.minsi", (b.dim(value * nest.lanes), last), b.index)
+            b.bind(loop.name, position)
+
+    def _evaluator(self, nest: Nest) -> Evaluator:
+        from .index_algebra import Ranges
+
+        arguments = (self.graph, self.b, self.inputs, Ranges(), self.status)
+        if nest.lanes > 1:
+            return VectorEvaluator(*arguments, lanes=Lanes(nest.outer[-1].name, nest.lanes))
+        return Evaluator(*arguments)
+
+    def _item(self, nest: Nest, ev: Evaluator) -> None:
+        for kept in nest.kept:
+            reduction = kept.reduction
+            ev.at(reduction.generic.op.results[0], reduction.index)
+        self._store(nest.rows, nest.row_flat, ev)
+        self._loops(nest, ev, nest.inner)
 
     def _loops(self, nest: Nest, ev: Evaluator, loops: Sequence[Loop]) -> None:
         if not loops:
-            self._store(nest, ev)
+            self._store(nest.full, nest.flat, ev)
             return
         with self.b.loop(loops[0].name, 0, loops[0].extent):
             self._loops(nest, ev, loops[1:])
 
-    def _store(self, nest: Nest, ev: Evaluator) -> None:
-        for i in nest.results:
+    def _store(self, results: list[int], flat: Dim, ev: Evaluator) -> None:
+        for i in results:
             value = self.graph.results[i]
-            element = ev.at(value, ev.ranges.delinearize(nest.flat, self.graph.shape(value)))
-            self.b.op("memref.store", (element, self.outputs[i], self.b.dim(nest.flat)))
+            element = ev.at(value, ev.ranges.delinearize(flat, self.graph.shape(value)))
+            ev.store(self.outputs[i], flat, element)
+
+    def _scratch(self, kept: KeptRow, ev: Evaluator) -> ir.Value:
+        """A buffer for one row, on the stack where it is small."""
+        b = self.b
+        element = ir.RankedTensorType(kept.maker.op.results[result_number(kept.value)].type).element_type
+        size = kept.size * ev.row_width
+        if isinstance(size, int):
+            type = ir.MemRefType.get([size], element)
+            if size * 8 <= STACK_BYTES:
+                return b.op(
+                    "memref.alloca", (), [type], {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+                ).result
+            operands = []
+        else:
+            type = ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], element)
+            operands = [b.dim(size)]
+        segments = ir.DenseI32ArrayAttr.get([len(operands), 0])
+        buffer = b.op("memref.alloc", operands, [type], {"operandSegmentSizes": segments}).result
+        self._allocated.append(buffer)
+        return buffer
+
+
+def _grain(nests: list[Nest]) -> Dim:
+    """Work items that make a chunk worth a thread's while."""
+    if not nests:
+        return 1
+    factor, size = nests[0].item_work
+    work = max(1, int(CHUNK_WORK / max(factor, 1.0)))
+    if isinstance(size, int):
+        return max(1, work // max(size, 1))
+    return dims.dim_max(1, dims.floordiv(work, size))

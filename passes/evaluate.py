@@ -18,11 +18,16 @@ from typing import Any
 
 from mlir import ir
 
+from ..dialects import dims
 from ..dialects.dims import Dim
 from ..dialects.status import code_of
+from .evaluate_accesses import TOKEN, Accesses
 from .evaluate_walk import Index, Walk
 from .index_algebra import Ranges
+from .kept_rows import KeptRow
+from .loop_nest import Loop, Space, refine
 from .loops_builder import LoopsBuilder
+from .reduction_loops import accumulator_kinds, reduction_loops
 from .tensor_graph import BodyOp, Generic, TensorGraph
 
 MAX_LITERAL = 1 << 16  # elements of a dense constant that we put into the object
@@ -44,6 +49,10 @@ class Evaluator(Walk):
     ):
         super().__init__(graph, ranges)
         self.b = b
+        self.reassociated: set[ir.Value] = set()
+        self.kept: dict[ir.Value, list[KeptRow]] = {}
+        self.row_width = 1
+        self.sum_block = 4096  # f32 terms per block of a long sum: LLVM spreads them over 32 partial sums
         self.buffers = dict(buffers)
         self.status = status
 
@@ -73,6 +82,18 @@ class Evaluator(Walk):
         """Load one element of a flat buffer."""
         element = ir.MemRefType(buffer.type).element_type
         return self.b.value("memref.load", (buffer, self.b.dim(offset)), element)
+
+    def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
+        """Write `value` to element `offset` of a flat buffer."""
+        self.b.op("memref.store", (value, buffer, self.b.dim(offset)))
+
+    def store_row(self, scratch: ir.Value, position: Dim, value: ir.Value) -> None:
+        """Write `value` to place `position` of a scratch row (which has `row_width` elements for each)."""
+        self.store(scratch, position, value)
+
+    def load_row(self, scratch: ir.Value, position: Dim) -> ir.Value:
+        """Read what `store_row` wrote."""
+        return Evaluator.load_at(self, scratch, position)
 
     def scalar(self, value: ir.Value) -> Any:
         expression = self.graph.dim(value)
@@ -144,9 +165,14 @@ class Evaluator(Walk):
             type = op.results[0].type
             attribute = op.op.attributes["value"]
             return [self.remember(("constant", attribute, type), (), lambda: self._constant(attribute, type))]
-        attributes = {name: op.op.attributes[name] for name in _names(op.op)}
-        made = self.b.op(op.name, operands, [r.type for r in op.results], attributes)
+        made = self.b.op(op.name, operands, [r.type for r in op.results], self._attributes(op))
         return list(made.results)
+
+    def _attributes(self, op: BodyOp) -> dict[str, ir.Attribute]:
+        attributes = {name: op.op.attributes[name] for name in _names(op.op)}
+        if op.results and op.results[0] in self.reassociated:
+            attributes["fastmath"] = self.b.attribute("#arith.fastmath<reassoc>")
+        return attributes
 
     def index_value(self, expression: Dim) -> Any:
         return self.b.dim(expression)
@@ -164,34 +190,81 @@ class Evaluator(Walk):
         old = b.value("memref.load", (self.status, zero), b.i32)
         b.op("memref.store", (b.value("arith.maxsi", (old, failed), b.i32), self.status, zero))
 
-    def choose(self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], type: ir.Type) -> Any:
+    def choose(
+        self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
+    ) -> Any:
+        element = ir.RankedTensorType(value.type).element_type
+        return self.b.branch(self._all(conditions), [element], lambda: [yes()], lambda: [no()])[0]
+
+    def _all(self, conditions: list[Dim]) -> ir.Value:
+        """True where every expression is at least 0."""
         b = self.b
         inside = None
         for c in conditions:
             ok = b.value("arith.cmpi", (b.dim(c), b.dim(0)), b.i1, predicate=b.number(5, b.i64))
             inside = ok if inside is None else b.value("arith.andi", (inside, ok), b.i1)
         assert inside is not None
-        return b.branch(inside, [type], lambda: [yes()], lambda: [no()])[0]
+        return inside
 
+    # -- reductions ------------------------------------------------------------------------------------------------
     def reduce(self, generic: Generic, index: Index) -> list[Any]:
-        loops = self.loops_of(generic, index)
+        fixed = self.loops_of(generic, index)
+        space, positions = self._reduction_space(generic, fixed)
+        loops = positions(space, self.ranges)
+        keep = [k for k in self.kept.get(generic.arguments[-1], []) if k.reduction.index == index]
         inits = [self.at(out, index) for out in generic.outs]
-        return self._reduce(generic, generic.reductions, loops, inits)
 
-    def _reduce(self, g: Generic, left: list[int], loops: list[Dim], carried: list[Any]) -> list[Any]:
-        if not left:
-            return self.body(g, loops, carried)
-        d, *rest = left
+        def each() -> None:
+            for k in keep:
+                k.store(self, loops)
+
+        results = self.accumulate(generic, space.loops, inits, loops, each)
+        for k in keep:
+            self.known[k.value] = k.provider(self)
+        return results
+
+    def _reduction_space(
+        self, generic: Generic, fixed: list[Dim]
+    ) -> tuple[Space, Callable[[Space, Ranges], list[Dim]]]:
+        """The loops of a reduction: one over all reduced positions, split where addresses need it."""
+        extents = [generic.extents[d] for d in generic.reductions]
         self.b.fresh += 1
         name = f"r{self.b.fresh}"
+        space = Space.of([(name, dims.product(extents), True)])
 
-        def step(variable: Dim, values: list[Any]) -> list[Any]:
-            here = list(loops)
-            here[d] = variable
-            return self._reduce(g, rest, here, values)
+        def positions(space: Space, ranges: Ranges) -> list[Dim]:
+            for l in space.loops:
+                ranges.add(l.name, l.extent)
+            loops = list(fixed)
+            for d, i in zip(generic.reductions, ranges.delinearize(space.values[name], extents)):
+                loops[d] = i
+            return loops
 
-        self.ranges.add(name, g.extents[d])
-        return self.b.loop_carried(name, 0, g.extents[d], carried, step)
+        def expressions(space: Space) -> list[Dim]:
+            accesses = Accesses(self.graph, self.ranges.copy())
+            accesses.body(generic, positions(space, accesses.ranges), [TOKEN] * len(generic.outs))
+            return accesses.expressions()
+
+        refine(space, expressions)
+        return space, positions
+
+    def accumulate(
+        self,
+        generic: Generic,
+        over: list[Loop],
+        inits: list[Any],
+        loops: Sequence[Dim],
+        each: Callable[[], None] = lambda: None,
+    ) -> list[Any]:
+        """Run the loops `over` and combine with the body of `generic`; `each()` is emitted first in the innermost."""
+        kinds = accumulator_kinds(generic)
+        self.reassociated |= {k.result for k in kinds if k.is_sum or k.is_product}
+
+        def body(carried: list[Any]) -> list[Any]:
+            each()
+            return self.body(generic, loops, carried)
+
+        return reduction_loops(self.b, over, inits, kinds, body, self.sum_block)
 
 
 def _names(op: ir.Operation) -> list[str]:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mlir import ir
 
+from ..dialects import dims
 from ..dialects.dims import Dim
 from .evaluate_walk import Index, Walk
 from .index_algebra import Ranges
 from .tensor_graph import BodyOp, Generic, TensorGraph
 
 TOKEN = object()  # stands for any scalar
+
+
+@dataclass
+class Reduction:
+    """A reduction met on the walk: `names` gives the variable of each of its reduced loops."""
+
+    generic: Generic
+    index: Index
+    names: dict[int, str]
 
 
 class Accesses(Walk):
@@ -25,10 +36,11 @@ class Accesses(Walk):
         super().__init__(graph, ranges)
         self.loads: list[tuple[ir.Value, Dim]] = []
         self.positions: list[Dim] = []
-        self.reductions: list[tuple[Generic, Index]] = []
+        self.reductions: list[Reduction] = []
         self.operations = 0
         self.functions = 0
         self.checks = False
+        self.generics: dict[tuple[ir.Value, Index], Generic] = {}  # bodies inlined, by last argument and index
         self._memo: dict[Any, Any] = {}
         self._fresh = 0
 
@@ -66,26 +78,33 @@ class Accesses(Walk):
         return TOKEN
 
     def index_symbol(self, value: Any) -> Dim:
-        from ..dialects import dims
-
         self._fresh += 1
         return dims.symbol(f"v_{self._fresh}")
 
     def check(self, ok: Any, message: str) -> None:
         self.checks = True
 
-    def choose(self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], type: ir.Type) -> Any:
+    def choose(
+        self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
+    ) -> Any:
         self.positions += conditions
         yes()
         no()
         return TOKEN
 
+    def body(self, g: Generic, loops: Any, accumulators: Any) -> list[Any]:
+        if accumulators is None:
+            self.generics[g.arguments[-1], tuple(loops)] = g
+        return super().body(g, loops, accumulators)
+
     def reduce(self, generic: Generic, index: Index) -> list[Any]:
-        self.reductions.append((generic, index))
         for out in generic.outs:
             self.at(out, index)
         loops = self.loops_of(generic, index)
+        names = {}
         for d in generic.reductions:
             self._fresh += 1
-            loops[d] = self.ranges.add(f"q{self._fresh}", generic.extents[d])
+            names[d] = f"q{self._fresh}"
+            loops[d] = self.ranges.add(names[d], generic.extents[d])
+        self.reductions.append(Reduction(generic, index, names))
         return self.body(generic, loops, [TOKEN] * len(generic.outs))

@@ -75,8 +75,10 @@ class Walk:
         """A run-time check."""
         raise NotImplementedError
 
-    def choose(self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], type: ir.Type) -> Any:
-        """`yes()` where every condition is at least 0, else `no()`."""
+    def choose(
+        self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
+    ) -> Any:
+        """`yes()` where every condition is at least 0, else `no()`: the element of `value` at `at`."""
         raise NotImplementedError
 
     def reduce(self, generic: Generic, index: Index) -> list[Any]:
@@ -169,8 +171,7 @@ class Walk:
             return self.at(source, inner)
         if any(self.ranges.nonnegative(-1 - c) for c in open_):
             return self.at(target, at)
-        element = ir.RankedTensorType(value.type).element_type
-        return self.choose(open_, lambda: self.at(source, inner), lambda: self.at(target, at), element)
+        return self.choose(open_, lambda: self.at(source, inner), lambda: self.at(target, at), value, at)
 
     # -- bodies ----------------------------------------------------------------------------------------------------
     def _generic(self, g: Generic, at: Index) -> list[Any]:

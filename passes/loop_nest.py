@@ -16,6 +16,7 @@ from ..dialects.dims import Dim, Expr
 from .index_algebra import Ranges
 
 SMALLEST_SPLIT = 8  # an inner loop of fewer elements costs more than the division it saves
+MOST_SPLITS = 10
 _numbers = itertools.count()
 
 
@@ -62,30 +63,35 @@ class Space:
         self.values = {n: dims.substitute(v, values) for n, v in self.values.items()}
 
 
-def refine(space: Space, expressions: Callable[[Space], Iterable[Dim]], limit: int = 8) -> None:
-    """Split loops of `space` until the index expressions, which are a function of it, need no more splits."""
-    for _ in range(limit):
-        found = _best_split(space, expressions(space))
+def refine(space: Space, expressions: Callable[[Space], Iterable[Dim]], smallest: int = SMALLEST_SPLIT) -> None:
+    """Split loops of `space` until the index expressions, which are a function of it, need no more splits.
+
+    No loop of fewer than `smallest` elements is split off.
+    """
+    for _ in range(MOST_SPLITS):
+        found = _best_split(space, expressions(space), smallest)
         if found is None:
             return
         space.split(*found)
 
 
-def _best_split(space: Space, expressions: Iterable[Dim]) -> tuple[str, Dim] | None:
+def _best_split(space: Space, expressions: Iterable[Dim], smallest: int) -> tuple[str, Dim] | None:
     """The loop to split and by what: the largest divisor first, so that smaller ones split its inner part."""
     extents = {l.name: l.extent for l in space.loops}
     candidates: dict[tuple[str, Dim], None] = {}
     seen: set[Expr] = set()
     for e in expressions:
         if isinstance(e, Expr):
-            _collect(e, extents, candidates, seen)
+            _collect(e, extents, candidates, seen, smallest)
     for name, k in candidates:
         if not any(n == name and other != k and dims.mod(other, k) == 0 for n, other in candidates):
             return name, k
     return None
 
 
-def _collect(e: Expr, extents: dict[str, Dim], candidates: dict[tuple[str, Dim], None], seen: set[Expr]) -> None:
+def _collect(
+    e: Expr, extents: dict[str, Dim], candidates: dict[tuple[str, Dim], None], seen: set[Expr], smallest: int
+) -> None:
     if e in seen:
         return
     seen.add(e)
@@ -96,9 +102,9 @@ def _collect(e: Expr, extents: dict[str, Dim], candidates: dict[tuple[str, Dim],
             _, x, k = atom
             for part in (x, k):
                 if isinstance(part, Expr):
-                    _collect(part, extents, candidates, seen)
+                    _collect(part, extents, candidates, seen, smallest)
             name = _variable(x)
-            if name in extents and not (isinstance(k, int) and k < SMALLEST_SPLIT):
+            if name in extents and not (isinstance(k, int) and k < smallest):
                 if any(s in extents for s in dims.symbols(k)):
                     continue
                 extent = extents[name]
