@@ -47,7 +47,7 @@ EMITTERS: dict[str, Callable[[DirectKernel], tuple[Dim, Dim]]] = {
 
 
 @register
-def emit_direct(module: ir.Module, vector_bits: int = 256) -> None:
+def emit_direct(module: ir.Module) -> None:
     """Replace each kernel around a direct op by its loops-level form (docs/contracts.md, section 6).
 
     Before:
@@ -68,17 +68,17 @@ def emit_direct(module: ir.Module, vector_bits: int = 256) -> None:
                 continue
             roots = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name.startswith("lamina.")]
             if not roots:
-                emit_lowered(module, op, vector_bits)
+                emit_lowered(op)
                 continue
             cls = op_class(roots[0])
             if len(roots) != 1 or cls is None or cls.name not in EMITTERS:
                 raise NotImplementedError(f"no direct emitter for {', '.join(r.name for r in roots)}")
-            _emit(op, roots[0], EMITTERS[cls.name], vector_bits)
+            _emit(op, roots[0], EMITTERS[cls.name])
 
 
-def _emit(op: ir.Operation, root: ir.Operation, emitter: Callable, vector_bits: int) -> None:
+def _emit(op: ir.Operation, root: ir.Operation, emitter: Callable) -> None:
     graph = TensorGraph(op)
-    function, b, emission = loops_function(graph, vector_bits)
+    function, b, emission = loops_function(graph)
     kernel = DirectKernel(graph, root, b, emission)
     items, grain = emitter(kernel)
     kernel.release()

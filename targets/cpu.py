@@ -46,7 +46,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind` on a CPU target."""
     f = target.features
     if kind not in (*LOOP_KINDS, *TILE_KINDS):  # a direct op: its own loops are the plain form too
-        return (f"lamina-emit-direct{{vector_bits={f.vector_bits}}}", "lamina-expand-math", *TO_LLVM)
+        return ("lamina-emit-direct", "lamina-expand-math", *TO_LLVM)
     if plain:
         return (*PLAIN, "lamina-expand-math", *TO_LLVM)
     if kind in LOOP_KINDS:
