@@ -22,7 +22,7 @@ from torch import fx
 
 from ..dialects import dims
 from ..dialects.dims import Dim
-from . import compat, sizes
+from . import compat, sizes, values
 from .partition import Step, is_size
 
 # (part number, nodes, buffers wanted, (input, new value) pairs) -> a callable taking tensors and ints in that order
@@ -53,7 +53,7 @@ class Glue:
         self.env["_reinterpret"] = compat.fast_reinterpret
         self.statements: list[tuple[str, list[str], list[str]]] = []  # text, variables read, variables written
         self.bound: set[str] = set()
-        self.owner = storage_owners(gm.graph)
+        self.owner = values.storage_owners(gm.graph)
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.output = next(n for n in gm.graph.nodes if n.op == "output")
         self.parts: list[BoundPart] = []
@@ -146,7 +146,7 @@ class Glue:
                 self._state(f"{var(node)} = {var(target)}", [target], [node])
 
     def _base(self, node: fx.Node) -> fx.Node:
-        return self.owner[_buffer_key(node.meta["val"])]
+        return self.owner[values.buffer_key(node.meta["val"])]
 
     def _view(self, node: fx.Node, nodes: list[fx.Node]) -> None:
         """`node` as a view of the buffer it lies in."""
@@ -214,23 +214,9 @@ class Glue:
         return name
 
 
-def storage_owners(graph: fx.Graph) -> dict[tuple[int, torch.dtype], fx.Node]:
-    """For every storage and element type of the graph's tensors, the first node that has it: the one that is no view."""
-    owners: dict[tuple[int, torch.dtype], fx.Node] = {}
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            owners.setdefault(_buffer_key(value), node)
-    return owners
-
-
 def var(node: fx.Node) -> str:
     """The variable that holds `node` in generated code."""
     return f"v_{node.name}"
-
-
-def _buffer_key(value: torch.Tensor) -> tuple[int, torch.dtype]:
-    return compat.storage_key(value), value.dtype
 
 
 def _tuple(values: Sequence[Dim]) -> str:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import heapq
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import fx
@@ -24,7 +25,7 @@ from . import compat
 from .aten.registry import Unsupported
 from .convert import Context
 from .sizes import SizeError
-from .values import NotOurs, layout
+from .values import NotOurs, buffer_key, layout, storage_owners
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Step:
 def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
     """The call nodes that cannot be compiled, with the reason."""
     context = Context("trial")
+    owners = storage_owners(gm.graph)
     eager: dict[fx.Node, str] = {}
     for node in gm.graph.nodes:
         if node.op != "call_function" or is_size(node):
@@ -52,7 +54,7 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
             continue
         try:
             context.convert(node)
-            _check_dense(node)
+            _check_dense(node, owners)
         except (Unsupported, NotOurs, SizeError, OpError) as error:
             eager[node] = str(error)
         except Exception as error:  # a bug in a converter must cost speed, not the user's program
@@ -60,15 +62,10 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
     return eager
 
 
-def _check_dense(node: fx.Node) -> None:
+def _check_dense(node: fx.Node, owners: Mapping[Any, fx.Node]) -> None:
     """A result that is no view must fill its buffer: what is handed out has eager's strides."""
     value = node.meta.get("val")
-    made_here = isinstance(value, torch.Tensor) and not any(
-        isinstance(a.meta.get("val"), torch.Tensor)
-        and compat.storage_key(a.meta["val"]) == compat.storage_key(value)
-        for a in node.all_input_nodes
-    )
-    if made_here and not layout(value).dense:
+    if isinstance(value, torch.Tensor) and owners[buffer_key(value)] is node and not layout(value).dense:
         raise NotOurs("a result with gaps between its elements")
 
 

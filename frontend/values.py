@@ -11,7 +11,7 @@ from torch import fx
 
 from ..dialects.dtypes import FROM_TORCH
 from ..dialects.record import Location, TensorType
-from . import sizes
+from . import compat, sizes
 from .layout import Layout, layout_of
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -62,6 +62,21 @@ def layout(value: torch.Tensor) -> Layout:
         return layout_of(shape, strides, [sizes.hint(s) for s in value.stride()])
     except sizes.SizeError as error:
         raise NotOurs(str(error)) from None
+
+
+def storage_owners(graph: fx.Graph) -> dict[tuple[int, torch.dtype], fx.Node]:
+    """For every storage and element type of the graph's tensors, the first node that has it: the one that is no view."""
+    owners: dict[tuple[int, torch.dtype], fx.Node] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            owners.setdefault(buffer_key(value), node)
+    return owners
+
+
+def buffer_key(value: torch.Tensor) -> tuple[int, torch.dtype]:
+    """Equal for tensors that are views of one buffer."""
+    return compat.storage_key(value), value.dtype
 
 
 def result_types(node: fx.Node) -> Any:
