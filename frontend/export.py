@@ -10,6 +10,7 @@ with an initial value (`state`) tied to the outputs that replace them.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from ..dialects.record import Graph
+from ..dialects.record import Graph, Location
 from . import values
 from .convert import Naming, Part, convert
 from .partition import classify, is_size
@@ -59,11 +60,27 @@ class Exported:
 
 def from_file(path: str | Path) -> Exported:
     """Read a .pt2 file; ExportError if it is none."""
+    return from_program(_load(path), Path(path).stem)
+
+
+def missing_ops(path: str | Path) -> dict[str, list[Location]]:
+    """The ops of a .pt2 file that cannot be compiled, each with the places where it is used."""
+    gm = _load(path).run_decompositions({}).graph_module
+    _drop_checks(gm)
+    missing: dict[str, list[Location]] = {}
+    for node, reason in classify(gm).items():
+        if reason:
+            missing.setdefault(str(node.target), []).append(values.location(node))
+    return missing
+
+
+def _load(path: str | Path) -> ExportedProgram:
+    if not zipfile.is_zipfile(path):  # torch says so in forty lines of its log
+        raise ExportError(f"{path} is not a torch.export program: it is no zip archive")
     try:
-        program = torch.export.load(path)
+        return torch.export.load(path)
     except Exception as error:  # torch raises many kinds for a file that is no program
         raise ExportError(f"{path} is not a torch.export program: {error}") from error
-    return from_program(program, Path(path).stem)
 
 
 def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[str, str] | None = None) -> Exported:

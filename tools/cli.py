@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module
 
 import click
@@ -63,6 +64,7 @@ def lamina() -> None:
 
 def main() -> None:
     """Run the command line; an expected failure is one line on standard error and exit status 1."""
+    warnings.simplefilter("ignore", FutureWarning)  # torch warns about torch
     try:
         lamina.main(standalone_mode=False)
     except click.ClickException as error:

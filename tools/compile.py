@@ -61,8 +61,11 @@ def write_artifact(
     file: str, targets: list[str], output: str, plain: bool, numerics: str, observing: dict[str, Any]
 ) -> None:
     """Compile a model for all targets and write the artifact."""
+    from ..compiler import artifact
+    from ..compiler.api import compile_graph
     from ..compiler.options import Options
-    from ..frontend.export import compile_file
+    from ..compiler.pool import warm
+    from ..passes.pass_times import PassTimes
     from .progress import progress_bar
 
     options = Options(
@@ -73,12 +76,20 @@ def write_artifact(
         time_passes=observing["time_passes"],
         print_after=observing["print_after"],
     )
+    warm()
+    graph, weights, state = read_model(file)
+    times = PassTimes()
+    programs = {}
     with progress_bar() as progress:
-        times = compile_file(file, targets, output, options, progress)
-    if observing["time_passes"]:
-        from ..passes.pass_times import PassTimes
-
-        click.echo(PassTimes(times).table(), err=True)
+        for target in targets:
+            programs[target] = compile_graph(graph, target, options, progress)
+            times.update(programs[target].manifest["times"])
+    artifact.save(output, programs, graph, weights, state)
+    plain = {n: k for p in programs.values() for n, k in p.manifest["kernels"].items() if k["plain"] and k["reason"]}
+    for name, facts in plain.items():
+        click.echo(f"lamina: warning: kernel '{name}' is plain: {facts['reason']}", err=True)
+    if options.time_passes:
+        click.echo(times.table(), err=True)
     click.echo(f"{output}: {Path(output).stat().st_size / 1e6:.1f} MB for {', '.join(targets)}", err=True)
 
 
@@ -90,7 +101,7 @@ def write_level(file, target, output, start, stop, kernel, plain, is_model, obse
     observer = observer_of(file, **observing)
     chosen = get_target(target)
     if is_model:
-        result = lower_record(read_graph(file), stop, chosen, plain, kernel, observer)
+        result = lower_record(read_model(file)[0], stop, chosen, plain, kernel, observer)
     else:
         text = Path(file).read_text()
         result = lower_text(text, file, start or guess_level(file, text), stop, chosen, plain, kernel, observer)
@@ -105,12 +116,29 @@ def write_level(file, target, output, start, stop, kernel, plain, is_model, obse
     report(observer)
 
 
-def read_graph(file: str) -> Graph:
-    """The graph record of a model file."""
+def read_model(file: str) -> tuple[Graph, dict[str, Any], dict[str, Any]]:
+    """The graph record of a model file, its weights and the initial values of its state, by name.
+
+    A record (.json) has no data: its weights are in the file of the same name with suffix .npz, if it has any.
+    """
     from ..dialects.record import Graph
 
     if file.endswith(".json"):
-        return Graph.from_json(Path(file).read_text())
-    from ..frontend.export import read_graphs
+        graph = Graph.from_json(Path(file).read_text())
+        return graph, _read_weights(graph, Path(file).with_suffix(".npz")), {}
+    from ..frontend.export import from_file
 
-    return next(iter(read_graphs(file).values()))
+    exported = from_file(file)
+    return exported.graph, exported.arrays(exported.weights), exported.arrays(exported.state)
+
+
+def _read_weights(graph: Graph, path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    names = [i.name for i in graph.inputs if i.kind == "weight"]
+    if not names:
+        return {}
+    if not path.exists():
+        raise click.ClickException(f"the graph has weights ({', '.join(names[:3])} …); give them in {path}")
+    with np.load(path) as arrays:
+        return {name: arrays[name] for name in names}

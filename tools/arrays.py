@@ -1,0 +1,80 @@
+"""Inputs for an artifact on the command line: from .npy files, or random ones that fit its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..runtime.api import Model
+
+
+def gather_inputs(model: Model, files: Sequence[str], sizes: Sequence[str], seed: int) -> dict[str, Any]:
+    """Arrays for all inputs of `model`: those of `files` (`[name=]x.npy`), and random ones for the rest.
+
+    `sizes` (`name=number`) give values of dynamic sizes; others follow from the files or are as small as allowed.
+    """
+    import numpy as np
+
+    names = list(model.inputs)
+    given: dict[str, Any] = {}
+    for file in files:
+        name, equals, path = file.rpartition("=")
+        name = name if equals else next((n for n in names if n not in given), "")
+        if name not in names:
+            raise click.ClickException(f"there is no input '{name or file}'; inputs are {', '.join(names)}")
+        try:
+            given[name] = np.load(path)
+        except (OSError, ValueError) as error:
+            raise click.ClickException(f"{path} is not an array in numpy's .npy format: {error}") from None
+    known = _sizes(model, given, sizes)
+    rng = np.random.default_rng(seed)
+    return {name: given[name] if name in given else _random(_spec(model, name), known, rng) for name in names}
+
+
+def _spec(model: Model, name: str) -> dict[str, Any]:
+    return next(i for i in model.plan["inputs"] if i["name"] == name)
+
+
+def _sizes(model: Model, given: Mapping[str, Any], sizes: Sequence[str]) -> dict[str, int]:
+    """The value of each symbol: as told, else as the given arrays say, else its smallest."""
+    known: dict[str, int] = {}
+    told = dict(_size(text) for text in sizes)
+    symbols = model.plan["symbols"]
+    for s in symbols:
+        source = model.plan["inputs"][s["input"]]["name"] if s["input"] >= 0 else ""
+        step = max(1, s["multiple_of"])
+        smallest = -(-max(s["min"], 1) // step) * step
+        if source in given:
+            smallest = given[source].shape[s["dim"]] if s["dim"] >= 0 else int(given[source])
+        known[s["name"]] = told.pop(s["name"], smallest)
+    if told:
+        names = ", ".join(s["name"] for s in symbols) or "none"
+        raise click.ClickException(f"there is no size '{next(iter(told))}'; sizes are {names}")
+    return known
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    if not value.isdigit():
+        raise click.UsageError(f"--size {text}: write NAME=NUMBER")
+    return name, int(value)
+
+
+def _random(spec: Mapping[str, Any], known: Mapping[str, int], rng: np.random.Generator) -> Any:
+    """Normal floats, integers that are small and not negative (they may be indices), random bools."""
+    from ..dialects import dims
+    from ..runtime.arrays import numpy_dtype
+
+    shape = [dims.evaluate(dims.parse(d), known) for d in spec["shape"]]
+    if spec["kind"] == "scalar":
+        return 1
+    if spec["dtype"] == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if spec["dtype"][0] in "iu":
+        return rng.integers(0, 2, shape).astype(numpy_dtype(spec["dtype"]))
+    return rng.standard_normal(shape).astype(numpy_dtype(spec["dtype"]))

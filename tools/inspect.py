@@ -1,0 +1,57 @@
+"""`lamina inspect`: what is in an artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+
+@click.command("inspect")
+@click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+@click.option("--launches", is_flag=True, help="List the kernel launches of each program.")
+def inspect_command(artifact: str, as_json: bool, launches: bool) -> None:
+    """Show the entry points, signatures, targets and weights of ARTIFACT."""
+    from ..runtime.artifact import read_artifact
+
+    manifest = read_artifact(artifact).manifest
+    if as_json:
+        click.echo(json.dumps(manifest, indent=2))
+        return
+    for line in describe(manifest, launches):
+        click.echo(line)
+
+
+def describe(manifest: dict[str, Any], launches: bool) -> Iterator[str]:
+    """The manifest for people, line by line."""
+    yield f"made by {manifest['producer']}, schema {manifest['schema']}"
+    for name, entry in manifest["entries"].items():
+        programs = entry["programs"]
+        plan = next(iter(programs.values()))["plan"]
+        arguments = ", ".join(_tensor(i) for i in plan["inputs"] if i["name"] not in entry["state"])
+        results = ", ".join(_tensor(o) for o in plan["outputs"] if o["mutates"] is None)
+        yield f"{name}({arguments}) -> {results}"
+        for s in plan["symbols"]:
+            most = "" if s["max"] is None else f" <= {s['max']}"
+            step = f", a multiple of {s['multiple_of']}" if s["multiple_of"] > 1 else ""
+            yield f"  size {s['min']} <= {s['name']}{most}{step}"
+        for state in entry["state"]:
+            yield f"  state {state}"
+        for target, program in programs.items():
+            count = len(program["plan"]["launches"])
+            needs = f", needs {' '.join(program['flags'])}" if program["flags"] else ""
+            yield f"  {target}: {count} launches{needs}"
+            for number, launch in enumerate(program["plan"]["launches"] if launches else ()):
+                file, line, op = launch["location"]
+                yield f"    {number:4} {launch['kernel']:50} {f'{file}:{line} ' if file else ''}{op}".rstrip()
+    weights = manifest["weights"]
+    yield f"{len(weights)} weights" + (":" if weights else "")
+    for name, w in weights.items():
+        yield f"  {name}: {w['dtype']}{w['shape']}"
+
+
+def _tensor(spec: dict[str, Any]) -> str:
+    return f"{spec['name']}: {spec['dtype']}[{', '.join(map(str, spec['shape']))}]"

@@ -1,0 +1,130 @@
+"""Fit the polynomials of `passes/math_*.py`: minimax fits, coefficients rounded to f32 one by one.
+
+    python -m lamina.tools.minimax            prints every table
+
+A polynomial `p` of the given degree minimises `max |w(x) (p(x) - f(x))|` on [low, high]. Rounding all coefficients at
+once would lose up to a bit; instead the lowest is rounded, the rest is fitted again for it, and so on. Lawson's
+algorithm (iteratively reweighted least squares) does the fits. Needs mpmath; users never run this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.prec = 160
+
+
+@dataclass
+class Fit:
+    """`name[i]` multiplies `x**i`; the polynomial approximates `f` on [low, high] with error weight `weight`."""
+
+    name: str
+    f: Callable[[mp.mpf], mp.mpf]
+    low: float
+    high: float
+    degree: int
+    weight: Callable[[mp.mpf], mp.mpf]
+    exact: tuple[float, ...] = ()  # leading coefficients that are given
+    f64: bool = False
+
+
+def lawson(x: np.ndarray, y: np.ndarray, w: np.ndarray, start: int, degree: int) -> np.ndarray:
+    """Coefficients of `x**start ... x**degree` that minimise `max |w (p - y)|`: least squares, reweighted by the error."""
+    scale = np.abs(x).max()
+    powers = (x / scale)[:, None] ** np.arange(start, degree + 1)
+    lawson_weights = np.ones_like(x)
+    best, least = np.zeros(degree + 1 - start), np.inf
+    for _ in range(60):
+        factor = w * np.sqrt(lawson_weights)
+        c = np.linalg.lstsq(powers * factor[:, None], y * factor, rcond=None)[0]
+        error = np.abs(w * (powers @ c - y))
+        if error.max() < least:
+            best, least = c, error.max()
+        lawson_weights = lawson_weights * (error + 1e-3 * error.max())
+        lawson_weights /= lawson_weights.sum()
+    return best / scale ** np.arange(start, degree + 1)
+
+
+def fit(spec: Fit) -> list[float]:
+    """The rounded coefficients of `spec`."""
+    nodes = np.cos(np.pi * (np.arange(300) + 0.5) / 300)
+    x = (spec.low + spec.high) / 2 + (spec.high - spec.low) / 2 * nodes
+    y = np.array([float(spec.f(mp.mpf(v))) for v in x])
+    w = np.array([abs(float(spec.weight(mp.mpf(v)))) for v in x])
+    done = [float(c) for c in spec.exact]
+    while len(done) <= spec.degree:
+        rest = y - np.polynomial.polynomial.polyval(x, done) if done else y
+        c = lawson(x, rest, w, len(done), spec.degree)[0]
+        done.append(float(c) if spec.f64 else float(np.float32(c)))
+    return done
+
+
+def worst(spec: Fit, coefficients: list[float]) -> float:
+    """The largest weighted error on a fine grid, as a power of two."""
+    low, high = mp.mpf(spec.low), mp.mpf(spec.high)
+    total = mp.mpf(0)
+    for i in range(1001):
+        x = low + (high - low) * i / 1000
+        p = sum(mp.mpf(c) * x**j for j, c in enumerate(coefficients))
+        total = max(total, abs(spec.weight(x) * (p - spec.f(x))))
+    return float(mp.log(total, 2)) if total else -200.0
+
+
+def _relative(f: Callable) -> Callable:
+    return lambda x: 1 / f(x)
+
+
+def _series(f: Callable, limit: mp.mpf) -> Callable:
+    """`f` with its value at 0 given (where its formula is 0 / 0)."""
+    return lambda x: f(x) if abs(x) > mp.mpf(2) ** -60 else limit
+
+
+_HALF_LN2 = float(mp.log(2) / 2) * 1.0001
+_SQRT = (float(mp.sqrt(mp.mpf(1) / 2)) - 1, float(mp.sqrt(2)) - 1)
+_one = lambda x: mp.mpf(1)
+_expm1_r = _series(lambda r: (mp.expm1(r) - r) / r**2, mp.mpf(1) / 2)
+_exp2_r = _series(lambda r: mp.expm1(r * mp.log(2)) / r, mp.log(2))
+_log1p_f = _series(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, mp.mpf(1) / 3)
+_log2_f = _series(lambda f: (mp.log1p(f) - f) / f**2, -mp.mpf(1) / 2)
+_odd = lambda g, limit: _series(lambda t: g(mp.sqrt(t)), limit)
+
+FITS = [
+    # exp(r) - 1 = r + r^2 EXP(r)
+    Fit("EXP", _expm1_r, -_HALF_LN2, _HALF_LN2, 4, lambda r: r * r),
+    Fit("EXPM1", _expm1_r, -_HALF_LN2, _HALF_LN2, 5, lambda r: r),
+    # exp2(r) - 1 = r EXP2(r)
+    Fit("EXP2", _exp2_r, -0.5, 0.5, 5, lambda r: r),
+    # log(1 + f) = f - f^2 / 2 + f^3 LOG(f)
+    Fit("LOG", _log1p_f, *_SQRT, 8, lambda f: f * f),
+    # erf(x) = x ERF(x^2) for x < 1;  1 - erf(x) = exp(-x ERF_TAIL(x)) above
+    Fit("ERF", _odd(lambda x: mp.erf(x) / x, 2 / mp.sqrt(mp.pi)), 0.0, 1.0, 6, _one),
+    Fit("ERF_TAIL", lambda x: -mp.log(mp.erfc(x)) / x, 0.95, 4.0, 8, lambda x: x * mp.erfc(x) / mp.erf(x)),
+    # erfc(x) = exp(-x^2) ERFC(q) / (1 + 2 x), q = (x - 2) / (x + 2), for 0.4 <= x <= 10.1
+    Fit("ERFC", lambda q: (lambda x: mp.exp(x * x) * mp.erfc(x) * (1 + 2 * x))(2 * (1 + q) / (1 - q)), -0.67, 0.67, 9, _one),
+    # sin(r) = r + r^3 SIN(r^2),  cos(r) = 1 - r^2 / 2 + r^4 COS(r^2),  |r| <= pi / 4
+    Fit("SIN", _odd(lambda r: (mp.sin(r) - r) / r**3, -mp.mpf(1) / 6), 0.0, 0.617, 3, lambda t: t),
+    Fit("COS", _odd(lambda r: (mp.cos(r) - 1 + r * r / 2) / r**4, mp.mpf(1) / 24), 0.0, 0.617, 2, lambda t: t * t),
+    Fit("TAN", _odd(lambda r: (mp.tan(r) - r) / r**3, mp.mpf(1) / 3), 0.0, 0.617, 6, lambda t: t),
+    # atan(x) = x + x^3 ATAN(x^2),  |x| <= 1;  asin(x) = x + x^3 ASIN(x^2),  |x| <= 1/2
+    Fit("ATAN", _odd(lambda x: (mp.atan(x) - x) / x**3, -mp.mpf(1) / 3), 0.0, 1.0, 9, lambda t: t),
+    Fit("ASIN", _odd(lambda x: (mp.asin(x) - x) / x**3, mp.mpf(1) / 6), 0.0, 0.25, 5, lambda t: t),
+    # in f64, for pow: atanh(s) = s + s^3 LOG_F64(s^2), |s| <= 0.1716;  exp(r) - 1 = r EXP_F64(r)
+    Fit("LOG_F64", _odd(lambda s: (mp.atanh(s) - s) / s**3, mp.mpf(1) / 3), 0.0, 0.02945, 4, lambda t: t, f64=True),
+    Fit("EXP_F64", _series(lambda r: mp.expm1(r) / r, mp.mpf(1)), -_HALF_LN2, _HALF_LN2, 7, lambda r: r, f64=True),
+]
+
+
+def main() -> None:
+    """Print every table, with its error, as the Python source that `math_coefficients.py` holds."""
+    for spec in FITS:
+        c = fit(spec)
+        print(f"# {spec.name}: error 2^{worst(spec, c):.1f}")
+        print(f"{spec.name} = ({', '.join(repr(x) if spec.f64 else f'{x:.9g}' for x in c)})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""`lamina run`: call an artifact. Needs the runtime only: neither torch nor MLIR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .arrays import gather_inputs
+
+
+@click.command("run")
+@click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
+@click.option("--input", "-i", "files", multiple=True, metavar="[NAME=]X.npy", help="An input; in order if not named.")
+@click.option("--random", is_flag=True, help="Random values for inputs that are not given.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a dynamic size.")
+@click.option("--seed", default=0, show_default=True, help="Seed of --random.")
+@click.option("--output", "-o", metavar="Y.npz", default=None, help="Write all results to a file.")
+@click.option("--check", metavar="MODEL.pt2", default=None, help="Compare with the model in eager torch.")
+@click.option("--entry", default="main", show_default=True, help="The entry point.")
+@click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
+@click.option("--verify", is_flag=True, help="Check the hashes of the weights.")
+def run_command(artifact, files, random, sizes, seed, output, check, entry, target, verify) -> None:
+    """Run ARTIFACT and describe its results.
+
+    \b
+    lamina run model.lamina --input x.npy --output y.npz
+    lamina run model.lamina --random --size batch=8 --check model.pt2
+    """
+    import numpy as np
+
+    from ..runtime.api import load
+
+    model = load(artifact, entry=entry, target=target, verify=verify)
+    missing = list(model.inputs)[len(files) :]
+    if missing and not random:
+        raise click.ClickException(f"inputs {', '.join(missing)} are not given; --input NAME=FILE.npy, or --random")
+    inputs = gather_inputs(model, files, sizes, seed)
+    made = model(**inputs)
+    results = dict(zip(model.outputs, made if isinstance(made, tuple) else (made,)))
+    for name, value in results.items():
+        click.echo(f"{name}: {describe(np.asarray(value))}")
+    if output:
+        np.savez(output, **results)
+    if check:
+        compare(check, inputs, results)
+
+
+def describe(value: Any) -> str:
+    """Shape, dtype and a few facts of an array: `f32[8, 10]  min -3.1  max 2.9  mean 0.01`."""
+    import numpy as np
+
+    from ..runtime.arrays import dtype_name
+
+    text = f"{dtype_name(value.dtype)}{list(value.shape)}"
+    if value.size == 0 or value.dtype == bool:
+        return text
+    wide = value.astype(np.float64)
+    odd = int((~np.isfinite(wide)).sum())
+    facts = f"{text}  min {wide.min():.4g}  max {wide.max():.4g}  mean {wide.mean():.4g}"
+    return facts + (f"  {odd} not finite" if odd else "")
+
+
+def compare(path: str, inputs: dict[str, Any], results: dict[str, Any]) -> None:
+    """Run the exported model in eager torch, in its dtypes and in float64, and compare."""
+    import numpy as np
+    import torch
+
+    program = torch.export.load(path).module()
+    tensors = [torch.from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x for x in inputs.values()]
+    with torch.no_grad():
+        expected = torch.utils._pytree.tree_leaves(program(*tensors))
+    worst = 0.0
+    for (name, value), tensor in zip(results.items(), expected):
+        eager = tensor.detach().to(torch.float64).numpy()
+        difference = np.abs(np.asarray(value).astype(np.float64) - eager)
+        scale = max(1e-30, float(np.abs(eager).max(initial=0)))
+        error = float(difference.max(initial=0)) / scale
+        worst = max(worst, error)
+        click.echo(f"{name}: largest difference to eager {error:.2e} of the largest value")
+    if not worst < 1e-2:
+        raise click.ClickException(f"the results differ from eager torch by {worst:.2e} of the largest value")
