@@ -185,7 +185,7 @@ class _Code:
 
     def __init__(self, symbols: Sequence[str], counts: Sequence[int]):
         self.symbols = {s: i for i, s in enumerate(symbols)}
-        self.first = dict(zip(SPACES, (sum(counts[:i]) for i in range(len(counts)))))
+        self.first: dict[str, int] = dict(zip(SPACES, (sum(counts[:i]) for i in range(len(counts)))))
         self.values: dict[Dim, int] = {}
         self.lines: list[str] = []
         self._named = 0

@@ -35,9 +35,10 @@ def build_host_program(module: ir.Module) -> tuple[dict[str, Any], str]:
     for walk in (main, init):
         for name, buffer in walk.builder.weights.items() if walk else ():
             weights.setdefault(name, buffer.type)
+    numbers = {name: i for i, name in enumerate(weights)}
     for walk in (main, init):
         for name, buffer in walk.builder.weights.items() if walk else ():
-            buffer.index = list(weights).index(name)
+            buffer.index = numbers[name]
     init_plan = init.builder.finish_init(init.returned) if init else None
     plan = whole_plan(main.main_plan(), init_plan, _symbols(module), main.builder.inputs, weights)
     return plan, host_ir(plan)
@@ -94,7 +95,7 @@ class _Walk:
             sizes,
             dict(zip(pairs[1::2], pairs[::2])),
             python_location(op.location),
-            self.labels.get(kernel, kernel),
+            self.labels.get(kernel, ""),
         )
         self.values.update(zip(op.results, results))
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import as_array, dtype_name, numpy_dtype
-from .artifact import Artifact, read_artifact
+from .artifact import Artifact, read_artifact, reading
 from .call import Caller
 from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram
@@ -44,7 +44,8 @@ def load(
     if device != "cpu":
         raise LaminaRuntimeError(f"device '{device}' is not supported; devices: cpu")
     artifact = read_artifact(path, verify)
-    return Model(artifact, entry, artifact.choose(entry, target), threads)
+    with reading(artifact.path):
+        return Model(artifact, entry, artifact.choose(entry, target), threads)
 
 
 class Model:

@@ -35,7 +35,7 @@ def dtype_name(dtype: np.dtype) -> str:
     for name, text in _NUMPY.items():
         if dtype == text:
             return name
-    return {"bfloat16": "bf16"}.get(dtype.name, dtype.name)
+    return "bf16" if dtype.name == "bfloat16" else dtype.name
 
 
 def as_array(value: Any, name: str) -> np.ndarray:

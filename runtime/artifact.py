@@ -23,7 +23,7 @@ import numpy as np
 
 from . import machine
 from .arrays import ITEM_SIZE, dtype_name, numpy_dtype
-from .errors import ArtifactError
+from .errors import ArtifactError, LaminaRuntimeError
 from .zip_store import Member, read_store, write_store
 
 FORMAT = "lamina"
@@ -89,7 +89,7 @@ def _store_weights(weights: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], l
         dtype = dtype_name(array.dtype)
         if dtype not in ITEM_SIZE:
             raise ArtifactError(f"weight '{name}' has dtype {dtype}, which artifacts do not have")
-        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         digest = hashlib.sha256(data).hexdigest()
         file, _ = stored.setdefault(digest, (f"weights/{len(stored)}", [data]))
         listed[name] = {"dtype": dtype, "shape": list(array.shape), "file": file, "sha256": digest}
@@ -149,7 +149,7 @@ class Artifact:
 
     def program(self, entry: str, target: str) -> tuple[dict[str, Any], bytes]:
         """The plan as a program manifest and the image of one target; the image's hash is checked."""
-        with _reading(self.path):
+        with reading(self.path):
             program = self._entry(entry)["programs"][target]
             image = self._member(program["code"]).tobytes()
             if hashlib.sha256(image).hexdigest() != program["sha256"]:
@@ -158,7 +158,7 @@ class Artifact:
 
     def weight_bytes(self, name: str) -> np.ndarray:
         """The bytes of a weight in the mapping, read-only."""
-        with _reading(self.path):
+        with reading(self.path):
             weight = self.manifest["weights"][name]
             data = self._member(weight["file"])
             count = ITEM_SIZE[weight["dtype"]] * int(np.prod(weight["shape"], dtype=np.int64))
@@ -176,13 +176,13 @@ class Artifact:
         for entry in self.entries:
             for target in self.targets(entry):
                 self.program(entry, target)
-        with _reading(self.path):
+        with reading(self.path):
             for file, digest in {(w["file"], w["sha256"]) for w in self.manifest["weights"].values()}:
-                if hashlib.sha256(self._member(file)).hexdigest() != digest:
+                if hashlib.sha256(self._member(file).data).hexdigest() != digest:
                     raise ArtifactError(f"{self.path}: the weights '{file}' are damaged; get the file again")
 
     def _entry(self, name: str) -> dict[str, Any]:
-        with _reading(self.path):
+        with reading(self.path):
             if name not in self.manifest["entries"]:
                 raise ArtifactError(f"{self.path} has no entry '{name}'; it has {', '.join(self.entries)}")
             return self.manifest["entries"][name]
@@ -209,7 +209,7 @@ def read_artifact(path: str | Path, verify: bool = False) -> Artifact:
     raw = data[at.offset : at.offset + at.size]
     if zlib.crc32(raw) != at.crc:
         raise ArtifactError(f"{text}: the manifest is damaged; get the file again")
-    with _reading(text):
+    with reading(text):
         manifest = json.loads(raw)
         if manifest.get("format") != FORMAT:
             raise ArtifactError(f"{text} is no artifact: its manifest is of another format")
@@ -219,24 +219,32 @@ def read_artifact(path: str | Path, verify: bool = False) -> Artifact:
                 "upgrade with 'pip install -U lamina'"
             )
         artifact = Artifact(text, data, members, manifest)
-        for entry in manifest["entries"].values():
-            for program in entry["programs"].values():
-                members[program["code"]], program["plan"]["abi"], program["arch"], program["flags"]  # noqa: B018
-        for weight in manifest["weights"].values():
-            members[weight["file"]], weight["shape"], ITEM_SIZE[weight["dtype"]]  # noqa: B018
+        _check_fields(manifest, members)
     if verify:
         artifact.verify()
     return artifact
 
 
+def _check_fields(manifest: Mapping[str, Any], members: Mapping[str, Member]) -> None:
+    """Touch what later code relies on; whatever is missing is an error of Python's, which `reading` explains."""
+    for entry in manifest["entries"].values():
+        for program in entry["programs"].values():
+            for name in ("plan", "arch", "flags", "sha256"):
+                program[name]
+            members[program["code"]]
+    for weight in manifest["weights"].values():
+        members[weight["file"]]
+        ITEM_SIZE[weight["dtype"]]
+
+
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
     """Turn what a strange manifest makes Python say into an ArtifactError."""
     try:
         yield
-    except ArtifactError:
+    except LaminaRuntimeError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise ArtifactError(f"{path}: the manifest is damaged ({type(error).__name__}: {error})") from None
 
 

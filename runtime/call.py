@@ -171,7 +171,7 @@ class Caller:
         shown = self._shown(prepared)
         if out is None:
             return [None] * len(shown)
-        outs = [out] if isinstance(out, ndarray) else list(out)
+        outs: list[ndarray | None] = [out] if isinstance(out, ndarray) else list(out)
         if len(outs) != len(shown):
             raise LaminaRuntimeError(f"out has {len(outs)} arrays, '{self.program.name}' has {len(shown)} results")
         for a, o in zip(outs, shown):
@@ -192,7 +192,7 @@ class Caller:
             n = o.index + (len(self.program.plan["weights"]) if o.space == "persistent" else 0)
             size = 1 + sum((d - 1) * s for d, s in zip(o.shape, o.strides)) if 0 not in o.shape else 0
             address = self.constants.pointers[n] + o.offset * dtype.itemsize
-            memory = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
+            memory: Any = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
             # a copy: the memory of weights may be read-only, and is shared by all calls
             return ndarray(o.shape, dtype, memory, 0, strides).copy()
         base = (buffers if o.space == "output" else inputs)[o.index]

@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import LaminaRuntimeError
 from .loader import Image
@@ -63,7 +64,7 @@ def _always(value: int) -> Callable[..., int]:
 
 
 def _torch() -> Provider | None:
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     if not hasattr(torch, "get_num_threads"):
         return None
     folder = os.path.join(os.path.dirname(torch.__file__), "lib")
@@ -156,7 +157,7 @@ class Contexts:
 
     def __init__(self, image: Image):
         self._image = image
-        self._arrays: dict[tuple[str, int, int], ctypes.Array] = {}
+        self._arrays: dict[tuple[str, int, int], _Context] = {}
         self.hook = 0  # address of `void hook(ctx*, int64 launch, int64 done)`, or 0
 
     def current(self, threads: int | None = None) -> int:
@@ -169,19 +170,21 @@ class Contexts:
         array = self._arrays.get((name, count, self.hook))
         if array is None or (name == "pool" and array[_USER] != _pool):
             array = self._make(source if count > 1 else _serial(), count)
-        return array._address  # type: ignore[attr-defined]
+        return array.address
 
-    def _make(self, source: Provider, count: int) -> ctypes.Array:
+    def _make(self, source: Provider, count: int) -> _Context:
         user = source.user(self._image, count)
         name = source.name if user or source.name == "serial" else "serial"  # no pool: no threads could be started
         array = _Context()
         array[_VERSION] = ABI
         array[_PARALLEL] = self._image.address(f"lamina_parallel_{name}")
         array[_THREADS], array[_USER], array[_HOOK] = count, user, self.hook
-        array._address = ctypes.addressof(array)
+        array.address = ctypes.addressof(array)
         self._arrays[(source.name, count, self.hook)] = array
         return array
 
 
 class _Context(ctypes.c_int64 * _SLOTS):
-    pass
+    """The array, and its own address, which `ctypes.addressof` is slow to tell."""
+
+    address = 0

@@ -9,11 +9,13 @@ import zipfile
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import lamina
 from lamina.runtime import artifact as artifacts
 from lamina.runtime.artifact import Code, EntryCode, read_artifact, write_artifact
-from lamina.runtime.errors import ArtifactError
+from lamina.runtime.errors import ArtifactError, LaminaRuntimeError
 from lamina.runtime.machine import host_arch
 
 from .conftest import Function
@@ -160,6 +162,32 @@ def test_manifest_that_is_no_json(good, tmp_path):
         read_artifact(rewritten(good, tmp_path, members={"manifest.json": b"\xff{"}))
     with pytest.raises(ArtifactError, match="the manifest is damaged"):
         read_artifact(rewritten(good, tmp_path, members={"manifest.json": b"[1]"}))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_manifest_loads_or_is_refused(good, tmp_path, data):
+    """One value anywhere in the manifest replaced or removed."""
+
+    def change(manifest):
+        at, path = manifest, []
+        while True:
+            keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+            path.append(data.draw(st.sampled_from(keys)))
+            inner = at[path[-1]]
+            if not isinstance(inner, (dict, list)) or not inner or data.draw(st.integers(0, 3)) == 0:
+                break
+            at = inner
+        value = data.draw(st.sampled_from([None, 0, -1, 2**70, 1.5, "", "s9", [], [1], {}, {"a": 1}, "remove"]))
+        if value == "remove":
+            del at[path[-1]]
+        else:
+            at[path[-1]] = value
+
+    try:
+        lamina.load(rewritten(good, tmp_path, change))
+    except LaminaRuntimeError:
+        pass
 
 
 def test_writing_checks_weights(program, tmp_path):
