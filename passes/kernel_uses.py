@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dialects.record import TensorType
 from .dataflow import Dataflow, Node
-from .kernel_costs import WINDOWED, grows, is_cheap, is_creation, is_leaf, reads_buffer
+from .kernel_costs import grows, is_cheap, is_creation, is_leaf, reads_buffer
 
 _RECOMPUTE_READERS = 2
 _RECOMPUTE_OPS = 4
@@ -40,9 +40,6 @@ class Uses:
     def is_grouped(self, node: Node) -> bool:
         """True if `node` belongs to a kernel: it is not free, or must be in memory somewhere."""
         return node in self._stored or not (node in self._free or is_leaf(node))
-
-    def is_windowed(self, node: Node) -> bool:
-        return node.name in WINDOWED
 
     def sources(self, node: Node) -> list[int]:
         """The values in memory or of other ops that `node` reads, through free ops."""
