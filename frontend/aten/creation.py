@@ -22,12 +22,17 @@ def _full(c: Any, value: Any) -> Value:
     return c.scalar(number(value, type.dtype), type.dtype, type.shape)
 
 
-@aten("full", "full_like", "new_full", "fill.Scalar", "fill.Tensor")
+@aten("full", "full_like", "fill.Scalar", "fill.Tensor")
 def full(c: Any, _: Any, value: Any, *__: Any, **___: Any) -> Value:
     return _full(c, value)
 
 
-@aten("zeros", "zeros_like", "new_zeros", "_efficientzerotensor")
+@aten("new_full")
+def new_full(c: Any, _: Any, size: Any, value: Any, *__: Any, **___: Any) -> Value:
+    return _full(c, value)
+
+
+@aten("zeros", "zeros_like", "new_zeros", "zero", "_efficientzerotensor")
 def zeros(c: Any, *_: Any, **__: Any) -> Value:
     return _full(c, 0)
 

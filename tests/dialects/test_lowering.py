@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from lamina.dialects.op import all_ops
 from support.run_kernel import compile_module
 from support.samples import assert_close, eager, kernel_module, operands
+
+from lamina.dialects.op import all_ops
 
 LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
 OPS = {n: op for n, op in all_ops().items() if op.lower is not None and op.samples}

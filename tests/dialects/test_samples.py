@@ -1,9 +1,9 @@
 """Every sample of every op: `infer` and `reference` agree with eager torch, and `lower` verifies as linalg."""
 
 import pytest
+from support.samples import assert_close, eager, inferred, kernel_module, reference, type_of
 
 from lamina.dialects.op import all_ops
-from support.samples import assert_close, eager, inferred, kernel_module, reference, type_of
 
 OPS = all_ops()
 CASES = [(name, i) for name, op in OPS.items() if op.torch is not None for i in range(len(op.samples))]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina.dialects.strides import View, ViewError
 from lamina.dialects.dims import symbol
+from lamina.dialects.strides import View, ViewError
 
 
 def strides_of(base, view):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -107,23 +107,49 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, numerics: str) -> Non
 
 def kernel_module(op: type[Op], samples: Sequence[Sample], kind: str = "loops", wide_sums: bool = False) -> ir.Module:
     """One linalg-level kernel `k` that computes all samples: operands and results in a row (contracts, section 5)."""
+    types = [type_of(x) for s in samples for x in operands(s) if x is not None]
+    results = [t for s in samples for t in inferred(op, s)]
+
+    def body(b: LinalgBuilder, *arguments: Tensor) -> list[Tensor]:
+        given = iter(arguments)
+        made: list[Tensor] = []
+        for s in samples:
+            bound = op.bind([None if x is None else next(given) for x in operands(s)])
+            assert op.lower is not None
+            lowered = op.lower(b, **bound, **attributes(op, s))
+            made += lowered if isinstance(lowered, tuple) and not isinstance(lowered, Tensor) else (lowered,)
+        return made
+
+    return build_kernel(types, results, body, kind=kind, label=op.name, wide_sums=wide_sums)
+
+
+def build_kernel(
+    types: Sequence[TensorType],
+    results: Sequence[TensorType],
+    body: Callable[..., Any],
+    symbols: Sequence[str] = (),
+    kind: str = "loops",
+    label: str = "k",
+    wide_sums: bool = False,
+) -> ir.Module:
+    """A module with the linalg-level kernel `k` whose results are `body(builder, *arguments)`."""
     context = ir.Context()
     context.enable_multithreading(False)
     location = ir.Location.unknown(context)
     module = ir.Module.create(location)
-    types = [type_of(x) for s in samples for x in operands(s) if x is not None]
     builder = LinalgBuilder(ir.InsertionPoint(module.body), {}, location, wide_sums=wide_sums)
     tensor = builder.cache.tensor
-    results = [t for s in samples for t in inferred(op, s)]
     with context, location:
+        arguments = [*map(tensor, types), *[ir.IndexType.get()] * len(symbols)]
+        signature = ir.FunctionType.get(arguments, [*map(tensor, results)])
         function = ir.Operation.create(
             "func.func",
             attributes={
                 "sym_name": ir.StringAttr.get("k"),
-                "function_type": ir.TypeAttr.get(ir.FunctionType.get([*map(tensor, types)], [*map(tensor, results)])),
+                "function_type": ir.TypeAttr.get(signature),
                 "lamina.kind": ir.StringAttr.get(kind),
-                "lamina.symbols": ir.ArrayAttr.get([]),
-                "lamina.label": ir.StringAttr.get(op.name),
+                "lamina.symbols": ir.ArrayAttr.get([ir.StringAttr.get(s) for s in symbols]),
+                "lamina.label": ir.StringAttr.get(label),
                 "lamina.arg_dims": _dims(types),
                 "lamina.result_dims": _dims(results),
                 "lamina.arg_dtypes": _names(types),
@@ -132,18 +158,13 @@ def kernel_module(op: type[Op], samples: Sequence[Sample], kind: str = "loops", 
             regions=1,
             ip=ir.InsertionPoint(module.body),
         )
-        block = function.regions[0].blocks.append(*map(tensor, types), arg_locs=[location] * len(types))
+        block = function.regions[0].blocks.append(*arguments, arg_locs=[location] * len(arguments))
     builder.ip = ir.InsertionPoint(block)
-    arguments = iter(Tensor(v, t) for v, t in zip(block.arguments, types))
-    returned = []
-    for s in samples:
-        given = [None if x is None else next(arguments) for x in operands(s)]
-        assert op.lower is not None
-        made = op.lower(builder, **op.bind(given), **attributes(op, s))
-        made = made if isinstance(made, tuple) and not isinstance(made, Tensor) else (made,)
-        assert tuple(m.type for m in made) == inferred(op, s)
-        returned += [m.value for m in made]
-    ir.Operation.create("func.return", operands=returned, ip=builder.ip, loc=location)
+    builder.symbols = dict(zip(symbols, list(block.arguments)[len(types) :]))
+    made = body(builder, *(Tensor(v, t) for v, t in zip(block.arguments, types)))
+    made = [made] if isinstance(made, Tensor) else list(made)
+    assert [m.type for m in made] == list(results)
+    ir.Operation.create("func.return", operands=[m.value for m in made], ip=builder.ip, loc=location)
     module.operation.verify()
     return module
 
