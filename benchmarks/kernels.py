@@ -23,7 +23,7 @@ from support.run_kernel import compile_kernel, load  # noqa: E402
 from support.tile_kernels import kernel, tensor  # noqa: E402
 from timing import interleaved, write  # noqa: E402
 
-from lamina.dialects.irdl import context  # noqa: E402
+from lamina.dialects.mlir_context import context  # noqa: E402
 from lamina.targets import get_target  # noqa: E402
 
 MATMULS = [

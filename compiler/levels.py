@@ -34,6 +34,7 @@ GRAPH_PIPELINE = (
     "lamina-cse",
     "lamina-dce",
     "lamina-materialize-results",
+    "lamina-pack-weights",
     "lamina-split-init",
     "lamina-form-kernels",
     "lamina-outline",
@@ -58,8 +59,9 @@ def check_level(name: str) -> str:
 
 
 def graph_pipeline(target: Target) -> tuple[str, ...]:
-    """The steps from `lamina` to `kernels`."""
-    return GRAPH_PIPELINE
+    """The steps from `lamina` to `kernels`; weights are packed for the target's register tile, two vectors of f32."""
+    packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
+    return tuple(packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
 
 
 def kernel_pipeline(

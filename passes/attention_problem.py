@@ -35,10 +35,7 @@ class AttentionProblem:
 
 def read_attention(frame: Frame) -> AttentionProblem:
     """The root of a kernel of kind `attention`; EmitError for what the emitter does not take."""
-    roots = frame.roots()
-    if len(roots) != 1 or roots[0].name != "lamina.attention":
-        raise EmitError(f"kernel '{frame.name}' has roots {[r.name for r in roots]}")
-    root = roots[0]
+    root = frame.root("attention")
     q, k, v = root.operands[0], root.operands[1], root.operands[2]
     mask = root.operands[3] if len(root.operands) > 3 else None
     k_view, v_view = strided_view(k, frame.shapes), strided_view(v, frame.shapes)

@@ -42,10 +42,7 @@ class ConvProblem:
 
 def read_conv(frame: Frame) -> ConvProblem:
     """The convolution at the root of a kernel of kind `conv`; EmitError for what the emitter does not take."""
-    roots = frame.roots()
-    if len(roots) != 1 or roots[0].name != "lamina.conv":
-        raise EmitError(f"kernel '{frame.name}' has roots {[r.name for r in roots]}")
-    root = roots[0]
+    root = frame.root("conv")
     if ir.BoolAttr(root.attributes["transposed"]).value:
         raise EmitError(f"kernel '{frame.name}' is a transposed convolution")
     x, w = root.operands[0], root.operands[1]

@@ -22,7 +22,7 @@ from .tiles_code import Index
 from .tiles_epilogue import Epilogue
 from .tiles_frame import EmitError, Frame, kernels, open_frame
 from .tiles_gemm import Gemm, Item
-from .tiles_micro import Rows
+from .tiles_micro import Rows, choose_tile
 from .tiles_pack import Matrix, pack_panel
 from .tiles_patch import Patch
 from .tiles_patch_vectors import Loader, PatchVectors
@@ -55,9 +55,10 @@ class _Conv(Gemm):
         self.taps = 1
         for w in p.windows:
             self.taps *= w.kernel
+        tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers)
         super().__init__(
             frame, p.dtype, (p.batch, p.groups), p.out_channels // p.groups, p.in_channels // p.groups * self.taps,
-            p.positions, vector_bits, registers, row_block=ROW_BLOCK,
+            p.positions, tile, row_block=ROW_BLOCK,
         )  # fmt: skip
         view = p.w_view
         one = merge(view.shape[1:], view.strides[1:]) if view is not None else None

@@ -53,6 +53,13 @@ class Frame:
             op.operation for op in self.old.regions[0].blocks[0].operations if op.operation.name.startswith("lamina.")
         ]
 
+    def root(self, *names: str) -> ir.Operation:
+        """The one `lamina` op of the kernel; EmitError unless it is one of `names`."""
+        roots = self.roots()
+        if len(roots) != 1 or roots[0].name.removeprefix("lamina.") not in names:
+            raise EmitError(f"kernel '{self.name}' has roots {', '.join(r.name for r in roots) or 'none'}")
+        return roots[0]
+
     def close(self, total: Dim, grain: int) -> None:
         """Free scratch, return, note the parallel range, and put the new function in the old one's place."""
         self.code.release()

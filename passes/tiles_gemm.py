@@ -12,8 +12,8 @@ One work item is one block of rows times one block of columns of one batch:
 With K above `K_BLOCK` the sums of a whole item stay in scratch between blocks of K, and the epilogue follows the last.
 The sums go through scratch so that fused code is emitted once however many variants of the register tile there are.
 
-A kernel subclasses `Gemm` and says how to pack B (`pack_panel`), where A's rows are (`a_rows`, `a_copy`) and where a sum
-belongs (`lead_index`).
+A kernel subclasses `Gemm` and says where A's rows are (`a_rows`, `a_copy`), how to pack B (`pack_panel`) or where to find
+it unpacked (`packs` False; `b_panel`, `first_column`), and where a sum belongs (`lead_index`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from . import tiles_numeric as numeric
 from .tiles_code import Index, delinearize
 from .tiles_epilogue import Epilogue
 from .tiles_frame import Frame
-from .tiles_micro import Panel, Rows, choose_tile, load_tile, multiply, store_tile, zeros
+from .tiles_micro import Panel, Rows, Tile, load_tile, multiply, store_tile, zeros
 
 K_BLOCK = 1024  # elements of K at a time: the tile of A (rows x K_BLOCK) stays in L1
 ROW_BLOCK = 96  # rows of an item, at most
@@ -57,28 +57,40 @@ class Gemm:
 
     def __init__(
         self, frame: Frame, dtype: str, batch: Sequence[Dim], rows: Dim, k: Dim, columns: Dim,
-        vector_bits: int, registers: int, row_block: int = ROW_BLOCK, column_block: int = COLUMN_BLOCK,
+        tile: Tile, row_block: int = ROW_BLOCK, column_block: int = COLUMN_BLOCK,
     ):  # fmt: skip
         self.frame, self.code, self.dtype = frame, frame.code, dtype
         self.batch, self.rows_dim, self.k_dim, self.columns_dim = tuple(batch), rows, k, columns
-        self.tile = choose_tile(numeric.compute_dtype(dtype), vector_bits, registers)
+        self.tile = tile
         self.element = numeric.element_type(self.tile.dtype)
         self.bytes = 8 if self.tile.dtype in ("f64", "i64") else 4
         self.row_block = block_size(rows, row_block, self.tile.rows)
         self.column_block = block_size(columns, column_block, self.tile.columns)
         self.k_block = block_size(k, K_BLOCK, 1)
-        self.blocked = not (isinstance(k, int) and 0 < k <= K_BLOCK)
+        one_tile = isinstance(rows, int) and rows <= tile.rows  # its rows of A are read once, whatever K
+        self.blocked = not one_tile and not (isinstance(k, int) and 0 < k <= K_BLOCK)
         self.k, self.m, self.n = (self.code.size(d) for d in (k, rows, columns))
-        self.a_in_place = True
+        self.a_in_place = self.packs = True
         self.epilogue: Epilogue
 
     # -- what a kernel says -----------------------------------------------------------------------------------
+    def begin_item(self, item: Item) -> None:
+        """Emit what an item needs before its tiles."""
+
     def begin_columns(self, item: Item) -> None:
         """Emit what comes before the packing of a new block of columns."""
 
     def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
         """Pack columns `first .. first + columns` of B, all of K, to `self.packed[at ...]`."""
         raise NotImplementedError
+
+    def first_column(self, first: Index) -> Index:
+        """The first column that the panel at column `first` really covers: itself, or fewer columns past the last."""
+        return first
+
+    def b_panel(self, item: Item, j: Index, first: Index) -> Panel:
+        """Panel `j` of the item, which covers columns from `first` on."""
+        return Panel(self.packed, self._panel_start(j), self.tile.columns)
 
     def a_rows(self, item: Item, m: Index) -> Rows:
         """Where rows `m ...` of A are, when A is read in place."""
@@ -96,7 +108,8 @@ class Gemm:
     def emit(self) -> None:
         """Emit the whole body and close the frame."""
         code, tile = self.code, self.tile
-        self.packed = code.scratch(code.mul(self.k, self.column_block), self.element, self.bytes)
+        if self.packs:
+            self.packed = code.scratch(code.mul(self.k, self.column_block), self.element, self.bytes)
         if not self.a_in_place:
             depth = self.k_block if self.blocked else self.k
             self.a_tile = code.scratch(code.mul(depth, tile.rows), self.element, self.bytes)
@@ -124,8 +137,10 @@ class Gemm:
             columns=self.column_block if divides(self.column_block, self.columns_dim) else columns,
             panels=code.ceildiv(columns, self.tile.columns),
         )
+        self.begin_item(item)
         new_columns = code.either(code.compare("eq", number, self.frame.begin), code.compare("eq", row, 0))
-        code.branch(new_columns, lambda: self._pack(item))
+        if self.packs:
+            code.branch(new_columns, lambda: self._pack(item))
         if not self.blocked:
             self._tile_rows(replace(item, k_high=self.k))
             return
@@ -185,27 +200,30 @@ class Gemm:
         cases = row_cases(self.rows_dim, tile.rows)
 
         def panel(j: Index) -> None:
-            b = Panel(self.packed, self._panel_start(j), tile.columns)
+            first = code.add(item.column, code.mul(j, tile.columns))
+            start = self.first_column(first)
+            b = self.b_panel(item, j, start)
             at, stride = 0, tile.columns
             if item.first is not None:
                 stride = self.column_block
                 at = code.add(code.mul(code.sub(m, item.row), stride), code.mul(j, tile.columns))
-            code.switch(count, cases, lambda height: self._compute(item, rows, b, height, at, stride))
+            code.switch(count, cases, lambda height: self.compute(item, rows, b, height, at, stride))
             if item.first is None:
-                self._write_tile(item, m, count, code.add(item.column, code.mul(j, tile.columns)))
+                self._write_tile(item, m, count, first, start)
 
         code.loop(0, item.panels, 1, [], panel)
 
-    def _write_tile(self, item: Item, m: Index, count: Index, first: Index) -> None:
+    def _write_tile(self, item: Item, m: Index, count: Index, first: Index, start: Index) -> None:
         code, width = self.code, self._width(first)
+        skip = 0 if start is first else code.sub(first, start)
 
         def row(r: Index) -> None:
             lead = self.lead_index(item, code.add(m, r))
-            self.epilogue.emit(lead, first, width, self.sums, code.mul(r, self.tile.columns))
+            self.epilogue.emit(lead, first, width, self.sums, code.add(code.mul(r, self.tile.columns), skip))
 
         code.loop(0, count, 1, [], row)
 
-    def _compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int) -> None:
+    def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int) -> None:
         """The product of one register tile, added to its sums in scratch or put there."""
         code, tile = self.code, self.tile
         acc = zeros(code, tile, height)

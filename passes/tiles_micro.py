@@ -76,16 +76,27 @@ class Rows:
 
 @dataclass(frozen=True)
 class Panel:
-    """Where the tile finds B: vector `q` at k starts at element `start + k * stride + q * width` of `buffer`."""
+    """Where the tile finds B: vector `q` at k starts at element `start + k * stride + q * width` of `buffer`.
+
+    A tile may span several packed panels of `vectors` vectors each, `next` elements apart. `dtype` is that of the buffer.
+    """
 
     buffer: ir.Value
     start: Index
     stride: Index
+    dtype: str = ""
+    vectors: int = 0
+    next: Index = 0
 
-    def vectors(self, code: Code, tile: Tile, k: Index) -> list[ir.Value]:
-        """The vectors of B at `k`."""
+    def loads(self, code: Code, tile: Tile, k: Index) -> list[ir.Value]:
+        """The vectors of B at `k`, in the tile's dtype."""
         at = code.add(self.start, code.mul(k, self.stride))
-        return [code.vload(self.buffer, code.add(at, q * tile.width), tile.width) for q in range(tile.vectors)]
+        loaded = []
+        for q in range(tile.vectors):
+            panel, place = divmod(q, self.vectors) if self.vectors else (0, q)
+            x = code.vload(self.buffer, code.add(at, code.mul(panel, self.next), place * tile.width), tile.width)
+            loaded.append(numeric.convert(code, x, self.dtype or tile.dtype, tile.dtype))
+        return loaded
 
 
 def multiply(
@@ -93,7 +104,7 @@ def multiply(
 ) -> list[ir.Value]:
     """`acc + A[rows, low:high] @ B[low:high, columns]`."""
     return code.loop(
-        low, high, 1, acc, lambda k, *now: step(code, tile, rows.loads(code, k), panel.vectors(code, tile, k), now)
+        low, high, 1, acc, lambda k, *now: step(code, tile, rows.loads(code, k), panel.loads(code, tile, k), now)
     )
 
 

@@ -37,6 +37,7 @@ class Problem:
     a_view: View | None
     b_view: View | None
     b_is_nk: bool  # linear's weight is [N, K]
+    panel: int = 0  # packed_linear: columns of a panel of B, which is [panels, K, columns]
 
     @property
     def lead(self) -> tuple[Dim, ...]:
@@ -51,11 +52,8 @@ class Problem:
 
 def read_problem(frame: Frame) -> Problem:
     """The product at the root of a kernel of kind `matmul`."""
-    roots = frame.roots()
-    if len(roots) != 1 or roots[0].name not in ("lamina.matmul", "lamina.linear"):
-        raise EmitError(f"kernel '{frame.name}' has roots {[r.name for r in roots]}")
-    root = roots[0]
-    linear = root.name == "lamina.linear"
+    root = frame.root("matmul", "linear", "packed_linear")
+    linear, packed = root.name != "lamina.matmul", root.name == "lamina.packed_linear"
     a, b = root.operands[0], root.operands[1]
     a_shape, b_shape = operand_shape(frame, a), operand_shape(frame, b)
     a_view, b_view = strided_view(a, frame.shapes), strided_view(b, frame.shapes)
@@ -70,12 +68,13 @@ def read_problem(frame: Frame) -> Problem:
         batch=a_shape[:lead],
         rows=a_shape[lead:-1],
         k=a_shape[-1],
-        n=b_shape[-2] if linear else b_shape[-1],
+        n=ir.IntegerAttr(root.attributes["size"]).value if packed else b_shape[-2] if linear else b_shape[-1],
         # the storage type's name is enough: sums of unsigned ints have the same low bits
         dtype=str(ir.RankedTensorType(a.type).element_type),
         a_view=a_view,
         b_view=b_view,
         b_is_nk=linear,
+        panel=int(b_shape[-1]) if packed else 0,
     )
 
 

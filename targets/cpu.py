@@ -29,6 +29,7 @@ TO_LLVM = (
     "finalize-memref-to-llvm",
     "convert-math-to-llvm",
     "convert-math-to-libm",
+    "convert-vector-to-llvm",  # libm calls take vectors apart
     "arith-expand{include-bf16=true}",
     "convert-arith-to-llvm",
     "convert-index-to-llvm",

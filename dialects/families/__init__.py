@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     materialize,
     matmul,
     normalization,
+    packed,
     pad,
     pooling,
     reduction,

@@ -7,7 +7,7 @@ from support.run_kernel import compile_kernel
 from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.families.attention import Attention
-from lamina.dialects.irdl import context
+from lamina.dialects.mlir_context import context
 
 
 def attention_text(

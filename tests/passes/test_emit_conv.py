@@ -6,7 +6,7 @@ import torch
 from support.run_kernel import compile_kernel
 from support.tile_kernels import kernel, tensor
 
-from lamina.dialects.irdl import context
+from lamina.dialects.mlir_context import context
 
 
 def ints(values):

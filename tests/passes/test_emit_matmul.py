@@ -7,7 +7,7 @@ import torch
 from support.run_kernel import compile_kernel
 from support.tile_kernels import kernel, tensor
 
-from lamina.dialects.irdl import context
+from lamina.dialects.mlir_context import context
 
 
 def compiled(text, **options):
@@ -129,3 +129,62 @@ def test_rows_behind_views_and_computed_rows(operand, sign):
     x, w = normal(4, 5, 10), normal(9, 7, seed=1)
     y = compiled(kernel("matmul", args, [("f32", (5, 3, 9))], PROLOGUE.replace("OPERAND", operand)))(x, w)
     close(y, sign * x[1:, :, 2:9].swapaxes(0, 1).astype(float) @ w.T.astype(float))
+
+
+@pytest.mark.parametrize("m, n", [(1, 70), (2, 64), (4, 66), (15, 100)])
+def test_few_rows_read_b_in_place(m, n):
+    a, b = normal(m, 21), normal(21, n, seed=1)
+    close(compiled(product(a.shape, b.shape, (m, n)))(a, b), a.astype(float) @ b)
+
+
+@pytest.mark.parametrize(
+    "m, k, n, dtype", [(1, 19, 70, "f32"), (2, 64, 64, "f32"), (4, 5, 66, "f32"), (3, 40, 64, "bf16")]
+)
+def test_few_rows_times_weights_are_dot_products(m, k, n, dtype):
+    x, w = (
+        normal(*s, seed=i).astype(ml_dtypes.bfloat16 if dtype == "bf16" else np.float32)
+        for i, s in enumerate([(m, k), (n, k)])
+    )
+    y = compiled(product(x.shape, w.shape, (m, n), dtype, op="linear"))(x, w)
+    exact = x.astype(float) @ w.T.astype(float)
+    close(y, exact) if dtype == "f32" else np.testing.assert_allclose(y.astype(float), exact, rtol=2**-7, atol=2**-6)
+
+
+def pack(w, columns):
+    n, k = w.shape
+    padded = np.zeros((-(-n // columns) * columns, k), w.dtype)
+    padded[:n] = w
+    return np.ascontiguousarray(padded.reshape(-1, columns, k).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize(
+    "n, k, dtype", [(16, 8, "f32"), (21, 19, "f32"), (40, 33, "f64"), (20, 9, "bf16"), (3, 2, "f16")]
+)
+def test_pack(n, k, dtype):
+    numpy = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f64": np.float64}.get(dtype, np.float32)
+    w = normal(n, k).astype(numpy)
+    panels = (-(-n // 16), k, 16)
+    body = f'%y = "lamina.pack"(%0) {{columns = 16 : i64}} : ({tensor(dtype, (n, k))}) -> {tensor(dtype, panels)}'
+    text = kernel("matmul", [(dtype, (n, k))], [(dtype, panels)], f"{body}\nreturn %y : {tensor(dtype, panels)}")
+    np.testing.assert_array_equal(compiled(text)(w), pack(w, 16))
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 9, "d0"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_packed_weights(m, dtype):
+    n, k, columns = 120, 1100, 16
+    x_type, w_type, y_type = (tensor(dtype, s) for s in [(m, k), (8, k, columns), (m, n)])
+    body = (
+        f'%y = "lamina.packed_linear"(%0, %1, %2) {{size = {n} : i64}} : ({x_type}, {w_type}, {tensor(dtype, (n,))}) -> {y_type}\n'
+        f"return %y : {y_type}"
+    )
+    args = [(dtype, (m, k)), (dtype, (8, k, columns)), (dtype, (n,))]
+    run = compiled(kernel("matmul", args, [(dtype, (m, n))], body, ("d0",) if m == "d0" else ()), target="x86-64-v3")
+    rows = 13 if m == "d0" else m
+    numpy = ml_dtypes.bfloat16 if dtype == "bf16" else np.float32
+    x, w, bias = (normal(*s, seed=i).astype(numpy) for i, s in enumerate([(rows, k), (n, k), (n,)]))
+    y = run(x, pack(w, columns), bias, sizes={"d0": rows} if m == "d0" else {})
+    exact = x.astype(float) @ w.T.astype(float) + bias.astype(float)
+    close(y, exact, k=k) if dtype == "f32" else np.testing.assert_allclose(
+        y.astype(float), exact, rtol=2**-8, atol=2**-5
+    )
