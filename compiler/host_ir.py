@@ -1,18 +1,17 @@
 """The host program as LLVM IR: `lamina_main` and `lamina_init` (docs/contracts.md §8).
 
-Both walk a table of launches. A launch is {kernel, first operand, operands, first size, sizes}; operands and sizes are
-numbers into one list of buffers and one array of size values, so the code is as long for a thousand launches as for
+Both fill an array with the values of all sizes, and hand a table of launches to `lamina_walk` (support_walk_ir.py),
+which calls the kernels. A launch is {kernel, first operand, operands, first size, sizes}; operands and sizes are
+numbers into one list of buffers and into the array of values. So the code is as long for a thousand launches as for
 one and compiles in milliseconds:
 
     values = [symbols..., constants and expressions used as sizes...]
-    for each launch:
-        pointers = [buffers[i] or arena + offset ...];  sizes = [values[j] ...]
-        hook(ctx, number, 0);  status = kernel(ctx, pointers, sizes);  hook(ctx, number, 1)
-        if status: return number << 8 | status
+    status = lamina_walk(ctx, buffers, arena, offsets, values, table)
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,8 +19,12 @@ from ..dialects import dims
 from ..dialects.dims import Dim
 from .plan import SPACES
 
+_parse = functools.lru_cache(maxsize=4096)(dims.parse)
+
 _HEAD = """
 %Launch = type { ptr, i64, i64, i64, i64 }
+%Table = type { i64, i64, i64, ptr, ptr, ptr }
+declare i32 @lamina_walk(ptr, ptr, ptr, ptr, ptr, ptr)
 declare ptr @memcpy(ptr, ptr, i64)
 """
 
@@ -31,100 +34,24 @@ _ENTRY = """
 @{name}.operands = private unnamed_addr constant [{operand_count} x i64] [{operands}]
 @{name}.sizes = private unnamed_addr constant [{size_count} x i64] [{size_numbers}]
 @{name}.launches = private unnamed_addr constant [{launch_count} x %Launch] [{launches}]
+@{name}.table = private unnamed_addr constant %Table {{
+  i64 {launches_left}, i64 {most}, i64 {sizes}, ptr @{name}.launches, ptr @{name}.operands, ptr @{name}.sizes }}
 
 define i32 @{name}(ptr %ctx, ptr %buffers, ptr %dims) nounwind {{
 entry:
-  %pointers = alloca [{most} x ptr]
-  %sizes = alloca [{sizes} x i64]
   %values = alloca [{values} x i64]
   %arena.at = getelementptr ptr, ptr %buffers, i64 {base}
+  %arena = load ptr, ptr %arena.at
   %offsets = getelementptr i64, ptr %dims, i64 {symbols}
 {prologue}
-  %hook.at = getelementptr ptr, ptr %ctx, i64 4
-  br label %next
-next:
-  %n = phi i64 [ 0, %entry ], [ %n.after, %ran ]
-  %more = icmp ult i64 %n, {launches_left}
-  br i1 %more, label %prepare, label %done
-prepare:
-  %launch = getelementptr [{launch_count} x %Launch], ptr @{name}.launches, i64 0, i64 %n
-  %kernel = load ptr, ptr %launch
-  %first.at = getelementptr %Launch, ptr %launch, i32 0, i32 1
-  %first = load i64, ptr %first.at
-  %count.at = getelementptr %Launch, ptr %launch, i32 0, i32 2
-  %count = load i64, ptr %count.at
-  %size.first.at = getelementptr %Launch, ptr %launch, i32 0, i32 3
-  %size.first = load i64, ptr %size.first.at
-  %size.count.at = getelementptr %Launch, ptr %launch, i32 0, i32 4
-  %size.count = load i64, ptr %size.count.at
-  br label %operand
-operand:
-  %i = phi i64 [ 0, %prepare ], [ %i.after, %put ]
-  %operands.left = icmp ult i64 %i, %count
-  br i1 %operands.left, label %get, label %size
-get:
-  %which.index = add i64 %first, %i
-  %which.at = getelementptr i64, ptr @{name}.operands, i64 %which.index
-  %which = load i64, ptr %which.at
-  %in.arena = icmp slt i64 %which, 0
-  br i1 %in.arena, label %planned, label %given
-given:
-  %given.at = getelementptr ptr, ptr %buffers, i64 %which
-  %given.pointer = load ptr, ptr %given.at
-  br label %put
-planned:
-  %slot = xor i64 %which, -1
-  %offset.at = getelementptr i64, ptr %offsets, i64 %slot
-  %offset = load i64, ptr %offset.at
-  %arena = load ptr, ptr %arena.at
-  %planned.pointer = getelementptr i8, ptr %arena, i64 %offset
-  br label %put
-put:
-  %pointer = phi ptr [ %given.pointer, %given ], [ %planned.pointer, %planned ]
-  %pointer.at = getelementptr ptr, ptr %pointers, i64 %i
-  store ptr %pointer, ptr %pointer.at
-  %i.after = add i64 %i, 1
-  br label %operand
-size:
-  %j = phi i64 [ 0, %operand ], [ %j.after, %size.put ]
-  %sizes.left = icmp ult i64 %j, %size.count
-  br i1 %sizes.left, label %size.put, label %run
-size.put:
-  %value.index = add i64 %size.first, %j
-  %value.number.at = getelementptr i64, ptr @{name}.sizes, i64 %value.index
-  %value.number = load i64, ptr %value.number.at
-  %value.at = getelementptr i64, ptr %values, i64 %value.number
-  %value = load i64, ptr %value.at
-  %to = getelementptr i64, ptr %sizes, i64 %j
-  store i64 %value, ptr %to
-  %j.after = add i64 %j, 1
-  br label %size
-run:
-  %hook = load ptr, ptr %hook.at
-  %profiled = icmp ne ptr %hook, null
-  br i1 %profiled, label %hooked, label %plain
-plain:
-  %status.plain = call i32 %kernel(ptr %ctx, ptr %pointers, ptr %sizes)
-  br label %ran
-hooked:
-  call void %hook(ptr %ctx, i64 %n, i64 0)
-  %status.hooked = call i32 %kernel(ptr %ctx, ptr %pointers, ptr %sizes)
-  call void %hook(ptr %ctx, i64 %n, i64 1)
-  br label %ran
-ran:
-  %status = phi i32 [ %status.plain, %plain ], [ %status.hooked, %hooked ]
-  %n.after = add i64 %n, 1
+  %status = call i32 @lamina_walk(ptr %ctx, ptr %buffers, ptr %arena, ptr %offsets, ptr %values, ptr @{name}.table)
   %failed = icmp ne i32 %status, 0
-  br i1 %failed, label %fail, label %next
-fail:
-  %number = trunc i64 %n to i32
-  %high = shl i32 %number, 8
-  %low = and i32 %status, 255
-  %code = or i32 %high, %low
-  ret i32 %code
+  br i1 %failed, label %out, label %done
 done:
 {epilogue}
-  ret i32 0
+  br label %out
+out:
+  ret i32 %status
 }}
 """
 
@@ -159,7 +86,7 @@ def _entry(name: str, part: dict[str, Any], symbols: Sequence[str], counts: Sequ
         row = (len(operands), len(args), len(numbers), len(sizes))
         launches.append(f'%Launch {{ ptr @"{kernel}", ' + ", ".join(f"i64 {v}" for v in row) + " }")
         operands += [code.operand(*place) for place in args]
-        numbers += [code.value_number(dims.parse(s)) for s in sizes]
+        numbers += [code.value_number(_parse(s)) for s in sizes]
     prologue = [*code.values_code(), *prologue_copies]
     return _ENTRY.format(
         name=name,
@@ -212,17 +139,16 @@ class _Code:
         """`memcpy` for each copy of the plan."""
         for copy in copies:
             to, source = self.pointer(*copy["to"]), self.pointer(*copy["from"])
-            offset = self.expression(dims.parse(copy["offset"]))
+            offset = self.expression(_parse(copy["offset"]))
             source = self.name(f"getelementptr i8, ptr {source}, i64 {offset}")
-            size = self.expression(dims.parse(copy["bytes"]))
+            size = self.expression(_parse(copy["bytes"]))
             self.name(f"call ptr @memcpy(ptr {to}, ptr {source}, i64 {size})")
 
     def pointer(self, space: str, index: int) -> str:
         if space == "arena":
             at = self.name(f"getelementptr i64, ptr %offsets, i64 {index}")
             offset = self.name(f"load i64, ptr {at}")
-            arena = self.name("load ptr, ptr %arena.at")
-            return self.name(f"getelementptr i8, ptr {arena}, i64 {offset}")
+            return self.name(f"getelementptr i8, ptr %arena, i64 {offset}")
         at = self.name(f"getelementptr ptr, ptr %buffers, i64 {self.first[space] + index}")
         return self.name(f"load ptr, ptr {at}")
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from mlir import ir
 
-from ..dialects import dims
 from ..dialects.mlir_ops import PREFIX, attributes_of, op_class
-from ..dialects.mlir_types import python_attribute, python_location, type_of
+from ..dialects.mlir_types import parse_dim, python_attribute, python_location, type_of
 from ..dialects.op import load_all
 from ..dialects.record import TensorType
 from .host_ir import host_ir
@@ -86,7 +85,7 @@ class _Walk:
 
     def _launch(self, op: ir.Operation) -> None:
         kernel = ir.FlatSymbolRefAttr(op.attributes["kernel"]).value
-        sizes = [dims.parse(_string(d)) for d in ir.ArrayAttr(op.attributes["dims"])] if "dims" in op.attributes else []
+        sizes = [parse_dim(_string(d)) for d in ir.ArrayAttr(op.attributes["dims"])] if "dims" in op.attributes else []
         pairs = list(python_attribute(op.attributes["inplace"])) if "inplace" in op.attributes else []
         results = self.builder.launch(
             kernel,

@@ -1,4 +1,6 @@
-"""The code that every image carries beside its kernels: `ctx->parallel_for` for each source of threads, as LLVM IR.
+"""The code that every image carries beside its kernels, as LLVM IR: `lamina_walk` and `ctx->parallel_for`.
+
+`ctx->parallel_for` has one implementation for each source of threads.
 
 A parallel region splits `[0, total)` into balanced chunks of at least `grain` items, at most four a thread, which the
 threads fetch one by one from a counter (`@work`); it returns the first non-zero status. Regions that are one chunk, or
@@ -13,6 +15,7 @@ run with one thread, call the body directly. What differs is who calls `@work`:
 from __future__ import annotations
 
 from .support_pool_ir import pool_ir
+from .support_walk_ir import WALK_IR
 
 # ctx slots (contracts §7); a region's state: ctx, body, buffers, dims, total, chunks, next chunk, status
 _COMMON = """
@@ -134,7 +137,7 @@ _POOL = "call void @pool_run(ptr %user, ptr %state)"
 def support_ir(arch: str = "x86_64") -> str:
     """LLVM IR text, without triple and data layout. Equal for all programs: compile it once and link it into each image."""
     providers = (("torch", _TORCH), ("gomp", _GOMP), ("pool", _POOL))
-    parts = [_COMMON, *(_PROVIDER.format(name=name, call=call) for name, call in providers)]
+    parts = [WALK_IR, _COMMON, *(_PROVIDER.format(name=name, call=call) for name, call in providers)]
     parts.append(pool_ir(arch))
     parts.append("declare i64 @llvm.smax.i64(i64, i64)\ndeclare i64 @llvm.smin.i64(i64, i64)\n")
     return "".join(parts)

@@ -5,6 +5,7 @@ The address of element `i` of a view is `offset + Σ i[d] * strides[d]` elements
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +29,13 @@ class View:
     @staticmethod
     def whole(shape: Sequence[Dim]) -> View:
         """All of a contiguous buffer of `shape`."""
-        return View(0, tuple(shape), row_major(shape))
+        return _whole(tuple(shape))
 
     @property
     def contiguous(self) -> bool:
         """True if the elements lie side by side in row-major order; strides of dims of size 1 do not matter."""
+        if self is _whole(self.shape):
+            return True
         expected = row_major(self.shape)
         return all(s == e or size == 1 for s, e, size in zip(self.strides, expected, self.shape)) or 0 in self.shape
 
@@ -52,6 +55,11 @@ def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
         strides.append(step)
         step = step * size
     return tuple(reversed(strides))
+
+
+@functools.lru_cache(maxsize=4096)  # a graph has few shapes and many tensors
+def _whole(shape: tuple[Dim, ...]) -> View:
+    return View(0, shape, row_major(shape))
 
 
 def _permute(view: View, dims: Sequence[int]) -> View:

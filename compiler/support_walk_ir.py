@@ -1,0 +1,116 @@
+"""`lamina_walk`, which runs the launches of a host program from its table, as LLVM IR.
+
+for each launch of the table:
+    pointers = [buffers[i], or arena + offsets[~i] for i < 0, ...];  sizes = [values[j] ...]
+    hook(ctx, number, 0);  status = kernel(ctx, pointers, sizes);  hook(ctx, number, 1)
+    if status: return number << 8 | status & 255
+"""
+
+from __future__ import annotations
+
+# Launch: kernel, first operand, operands, first size, sizes
+# Table: launches, most operands and sizes of one, the launches, numbers of operands, numbers of sizes
+WALK_IR = """
+%Launch = type { ptr, i64, i64, i64, i64 }
+%Table = type { i64, i64, i64, ptr, ptr, ptr }
+
+define hidden i32 @lamina_walk(ptr %ctx, ptr %buffers, ptr %arena, ptr %offsets, ptr %values, ptr %table) nounwind {
+entry:
+  %launches.left = load i64, ptr %table
+  %most.at = getelementptr %Table, ptr %table, i32 0, i32 1
+  %most = load i64, ptr %most.at
+  %most.sizes.at = getelementptr %Table, ptr %table, i32 0, i32 2
+  %most.sizes = load i64, ptr %most.sizes.at
+  %launches.at = getelementptr %Table, ptr %table, i32 0, i32 3
+  %launches = load ptr, ptr %launches.at
+  %operands.at = getelementptr %Table, ptr %table, i32 0, i32 4
+  %operands = load ptr, ptr %operands.at
+  %numbers.at = getelementptr %Table, ptr %table, i32 0, i32 5
+  %numbers = load ptr, ptr %numbers.at
+  %pointers = alloca ptr, i64 %most
+  %sizes = alloca i64, i64 %most.sizes
+  %hook.at = getelementptr ptr, ptr %ctx, i64 4
+  br label %next
+next:
+  %n = phi i64 [ 0, %entry ], [ %n.after, %ran ]
+  %more = icmp ult i64 %n, %launches.left
+  br i1 %more, label %prepare, label %done
+prepare:
+  %launch = getelementptr %Launch, ptr %launches, i64 %n
+  %kernel = load ptr, ptr %launch
+  %first.at = getelementptr %Launch, ptr %launch, i32 0, i32 1
+  %first = load i64, ptr %first.at
+  %count.at = getelementptr %Launch, ptr %launch, i32 0, i32 2
+  %count = load i64, ptr %count.at
+  %size.first.at = getelementptr %Launch, ptr %launch, i32 0, i32 3
+  %size.first = load i64, ptr %size.first.at
+  %size.count.at = getelementptr %Launch, ptr %launch, i32 0, i32 4
+  %size.count = load i64, ptr %size.count.at
+  br label %operand
+operand:
+  %i = phi i64 [ 0, %prepare ], [ %i.after, %put ]
+  %operands.left = icmp ult i64 %i, %count
+  br i1 %operands.left, label %get, label %size
+get:
+  %which.index = add i64 %first, %i
+  %which.at = getelementptr i64, ptr %operands, i64 %which.index
+  %which = load i64, ptr %which.at
+  %in.arena = icmp slt i64 %which, 0
+  br i1 %in.arena, label %planned, label %given
+given:
+  %given.at = getelementptr ptr, ptr %buffers, i64 %which
+  %given.pointer = load ptr, ptr %given.at
+  br label %put
+planned:
+  %slot = xor i64 %which, -1
+  %offset.at = getelementptr i64, ptr %offsets, i64 %slot
+  %offset = load i64, ptr %offset.at
+  %planned.pointer = getelementptr i8, ptr %arena, i64 %offset
+  br label %put
+put:
+  %pointer = phi ptr [ %given.pointer, %given ], [ %planned.pointer, %planned ]
+  %pointer.at = getelementptr ptr, ptr %pointers, i64 %i
+  store ptr %pointer, ptr %pointer.at
+  %i.after = add i64 %i, 1
+  br label %operand
+size:
+  %j = phi i64 [ 0, %operand ], [ %j.after, %size.put ]
+  %sizes.left = icmp ult i64 %j, %size.count
+  br i1 %sizes.left, label %size.put, label %run
+size.put:
+  %value.index = add i64 %size.first, %j
+  %value.number.at = getelementptr i64, ptr %numbers, i64 %value.index
+  %value.number = load i64, ptr %value.number.at
+  %value.at = getelementptr i64, ptr %values, i64 %value.number
+  %value = load i64, ptr %value.at
+  %to = getelementptr i64, ptr %sizes, i64 %j
+  store i64 %value, ptr %to
+  %j.after = add i64 %j, 1
+  br label %size
+run:
+  %hook = load ptr, ptr %hook.at
+  %profiled = icmp ne ptr %hook, null
+  br i1 %profiled, label %hooked, label %plain
+plain:
+  %status.plain = call i32 %kernel(ptr %ctx, ptr %pointers, ptr %sizes)
+  br label %ran
+hooked:
+  call void %hook(ptr %ctx, i64 %n, i64 0)
+  %status.hooked = call i32 %kernel(ptr %ctx, ptr %pointers, ptr %sizes)
+  call void %hook(ptr %ctx, i64 %n, i64 1)
+  br label %ran
+ran:
+  %status = phi i32 [ %status.plain, %plain ], [ %status.hooked, %hooked ]
+  %n.after = add i64 %n, 1
+  %failed = icmp ne i32 %status, 0
+  br i1 %failed, label %fail, label %next
+fail:
+  %number = trunc i64 %n to i32
+  %high = shl i32 %number, 8
+  %low = and i32 %status, 255
+  %code = or i32 %high, %low
+  ret i32 %code
+done:
+  ret i32 0
+}
+"""
