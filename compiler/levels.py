@@ -34,6 +34,7 @@ GRAPH_PIPELINE = (
     "lamina-cse",
     "lamina-dce",
     "lamina-materialize-results",
+    "lamina-merge-linears",
     "lamina-pack-weights",
     "lamina-split-init",
     "lamina-form-kernels",
