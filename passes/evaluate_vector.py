@@ -194,16 +194,25 @@ class VectorEvaluator(Evaluator):
                 b.op("vector.maskedstore", (buffer, b.dim(offset), self.mask(), vector))
             return
         for k in range(self.lanes.width):
-            position = ir.DenseI64ArrayAttr.get([k])
-            element = ir.VectorType(vector.type).element_type
-            scalar = b.value("vector.extract", (vector,), element, static_position=position)
-            # lanes beyond `count` repeat the address of the last real one: they must not store
-            b_address = b.dim(self.lane(offset, k))
-            if self.lanes.count is None:
-                b.op("memref.store", (scalar, buffer, b_address))
-                continue
-            real = b.value("arith.cmpi", (b.dim(k), self.lanes.count), b.i1, predicate=b.number(2, b.i64))
-            b.branch(real, [], lambda: [b.op("memref.store", (scalar, buffer, b_address))][:0])
+            self._store_lane(buffer, offset, vector, k)
+
+    def _store_lane(self, buffer: ir.Value, offset: Dim, vector: ir.Value, k: int) -> None:
+        b = self.b
+        position = ir.DenseI64ArrayAttr.get([k])
+        element = ir.VectorType(vector.type).element_type
+        scalar = b.value("vector.extract", (vector,), element, static_position=position)
+        address = b.dim(self.lane(offset, k))
+        if self.lanes.count is None:
+            b.op("memref.store", (scalar, buffer, address))
+            return
+
+        def store() -> list[ir.Value]:
+            b.op("memref.store", (scalar, buffer, address))
+            return []
+
+        # a lane beyond `count` has the address of the last real one: it must not store
+        real = b.value("arith.cmpi", (b.dim(k), self.lanes.count), b.i1, predicate=b.number(2, b.i64))
+        b.branch(real, [], store)
 
     def store_row(self, scratch: ir.Value, position: Dim, value: ir.Value) -> None:
         self.b.op("vector.store", (self.vector(value), scratch, self.b.dim(position * self.row_width)))

@@ -6,8 +6,11 @@ libm. See `math_*.py` for the functions and how accurate each is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mlir import ir
 
+from . import math_erf, math_exp, math_log, math_pow, math_trig
 from .math_builder import MathBuilder
 from .math_halves import bf16_to_f32, f32_to_bf16, select_bf16
 from .registry import register
@@ -73,4 +76,12 @@ def _element(type: ir.Type) -> ir.Type:
 
 
 HALVES = ("arith.extf", "arith.truncf", "arith.select")
-EXPANSIONS: dict = {}
+EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
+    f"math.{f.__name__}": f
+    for f in (
+        *(math_exp.exp, math_exp.exp2, math_exp.expm1, math_exp.tanh, math_exp.sinh, math_exp.cosh),
+        *(math_log.log, math_log.log2, math_log.log10, math_log.log1p, math_log.asinh, math_log.acosh, math_log.atanh),
+        *(math_erf.erf, math_erf.erfc, math_pow.powf),
+        *(math_trig.sin, math_trig.cos, math_trig.tan, math_trig.asin, math_trig.acos, math_trig.atan, math_trig.atan2),
+    )
+}

@@ -7,11 +7,10 @@ Comparisons with NaN are false (`lt` ...), as in `select(lt(x, 0), ...)`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
 
 from mlir import ir
 
-Number = Union[int, float]
+Number = int | float
 _PREDICATES = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13, "uno": 14}
 _INTEGER_PREDICATES = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "ult": 6}
 

@@ -100,11 +100,18 @@ FITS = [
     Fit("EXP2", _exp2_r, -0.5, 0.5, 5, lambda r: r),
     # log(1 + f) = f - f^2 / 2 + f^3 LOG(f)
     Fit("LOG", _log1p_f, *_SQRT, 8, lambda f: f * f),
-    # erf(x) = x ERF(x^2) for x < 1;  1 - erf(x) = exp(-x ERF_TAIL(x)) above
-    Fit("ERF", _odd(lambda x: mp.erf(x) / x, 2 / mp.sqrt(mp.pi)), 0.0, 1.0, 6, _one),
+    # erf(x) = x + x ERF(x^2) for x < 1;  1 - erf(x) = exp(-x ERF_TAIL(x)) above
+    Fit("ERF", _odd(lambda x: mp.erf(x) / x - 1, 2 / mp.sqrt(mp.pi) - 1), 0.0, 1.0, 6, _one),
     Fit("ERF_TAIL", lambda x: -mp.log(mp.erfc(x)) / x, 0.95, 4.0, 8, lambda x: x * mp.erfc(x) / mp.erf(x)),
     # erfc(x) = exp(-x^2) ERFC(q) / (1 + 2 x), q = (x - 2) / (x + 2), for 0.4 <= x <= 10.1
-    Fit("ERFC", lambda q: (lambda x: mp.exp(x * x) * mp.erfc(x) * (1 + 2 * x))(2 * (1 + q) / (1 - q)), -0.67, 0.67, 9, _one),
+    Fit(
+        "ERFC",
+        lambda q: (lambda x: mp.exp(x * x) * mp.erfc(x) * (1 + 2 * x))(2 * (1 + q) / (1 - q)),
+        -0.67,
+        0.67,
+        9,
+        _one,
+    ),
     # sin(r) = r + r^3 SIN(r^2),  cos(r) = 1 - r^2 / 2 + r^4 COS(r^2),  |r| <= pi / 4
     Fit("SIN", _odd(lambda r: (mp.sin(r) - r) / r**3, -mp.mpf(1) / 6), 0.0, 0.617, 3, lambda t: t),
     Fit("COS", _odd(lambda r: (mp.cos(r) - 1 + r * r / 2) / r**4, mp.mpf(1) / 24), 0.0, 0.617, 2, lambda t: t * t),

@@ -1,0 +1,32 @@
+"""erf and erfc, for f32 scalars and vectors."""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from .math_builder import MathBuilder
+from .math_coefficients import ERF, ERF_TAIL, ERFC
+from .math_exp import exp_inside, exp_times
+
+
+def erf(m: MathBuilder, x: ir.Value) -> ir.Value:
+    """`x + x ERF(x^2)` for |x| < 1, else `1 - exp(-|x| ERF_TAIL(|x|))`: at most 1.5 ulp."""
+    a = m.clamp(m.abs(x), 0.0, 4.0)  # erf(4) rounds to 1
+    inner = m.fma(a, m.polynomial(m.mul(a, a), ERF), a)
+    outer = m.sub(1.0, exp_inside(m, m.mul(m.neg(a), m.polynomial(a, ERF_TAIL))))
+    return m.copysign(m.select(m.compare("lt", a, 1.0), inner, outer), x)
+
+
+def erfc(m: MathBuilder, x: ir.Value) -> ir.Value:
+    """`1 - erf(x)` below 1/2, else `exp(-x^2) ERFC((x - 2) / (x + 2)) / (1 + 2x)`: at most 2 ulp."""
+    a = m.clamp(x, 0.4, 10.1)
+    q = m.div(m.sub(a, 2.0), m.add(a, 2.0))
+    square = m.mul(a, a)
+    lost = m.fma(a, a, m.neg(square))
+    p, d, twice = m.polynomial(q, ERFC), m.fma(a, 2.0, 1.0), m.add(a, a)
+    ratio = m.div(p, d)
+    rest = m.sub(m.fma(m.neg(ratio), twice, p), ratio)  # p - ratio (1 + 2x), which takes back the rounding of both
+    ratio = m.add(ratio, m.div(rest, d))
+    outer = exp_times(m, m.neg(square), lost, ratio)
+    outer = m.select(m.compare("gt", x, 10.1), 0.0, outer)
+    return m.select(m.compare("lt", x, 0.5), m.sub(1.0, erf(m, x)), outer)
