@@ -6,15 +6,15 @@ The first of these that is there:
     gomp     libgomp or libomp of the system
     pool     pthreads of our own
 
-In a forked child, torch's and OpenMP's threads are gone and a region would wait for them for ever: it runs serially.
-Our own pool is simply started again. `LAMINA_NUM_THREADS` sets the number of threads; otherwise torch's setting, or
-the CPUs this process may use. `LAMINA_THREADS=serial|pool|gomp|torch` names a provider.
+In a forked child, torch's and OpenMP's threads are gone and a region would wait for them for ever. Under torch it runs
+serially there (torch's own ops must, too); otherwise on our own pool, which is simply started again.
+`LAMINA_NUM_THREADS` sets the number of threads; otherwise torch's setting, OpenMP's, or the CPUs this process may use.
+`LAMINA_THREADS=serial|pool|gomp|torch` names a provider.
 """
 
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import os
 import sys
 import threading
@@ -113,17 +113,14 @@ def provider() -> Provider:
 
 def _choose() -> Provider:
     name = os.environ.get("LAMINA_THREADS", "")
-    if name:
-        if name not in _BY_NAME:
-            raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}'; choose one of {', '.join(_BY_NAME)}")
-        found = _BY_NAME[name]()
-        if found is None:
-            raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}', which this process does not have; unset it")
-        return _serial() if _forked and name in ("torch", "gomp") else found
-    found = _torch() or _gomp()
+    if name and name not in _BY_NAME:
+        raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}'; choose one of {', '.join(_BY_NAME)}")
+    found = _BY_NAME[name]() if name else _torch() or _gomp() or _own()
     if found is None:
-        return _own()
-    return _serial() if _forked else found
+        raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}', which this process does not have; unset it")
+    if _forked and found.name == "torch":
+        return _serial()
+    return _own() if _forked and found.name == "gomp" else found
 
 
 def _start_pool(image: Image, threads: int) -> int:

@@ -98,13 +98,15 @@ def test_many_calling_threads(image, provided):
 
 def test_forked_child(image, provided):
     assert run(image, provided, 100, 1)[0] == 0
+    before = threads.provider().name
     child = os.fork()
     if child == 0:
         import signal
 
         signal.alarm(10)  # a hang ends the child with a signal, which fails the test
         status, counts = run(image, threads.Contexts(image), 100, 1)
-        os._exit(int(status != 0 or (counts != 1).any()))
+        serial = threads.provider().name == "serial"
+        os._exit(int(status != 0 or (counts != 1).any() or serial != (before == "serial")))
     assert os.waitpid(child, 0)[1] == 0
 
 
