@@ -48,13 +48,15 @@ def fold_window(
         made = b.generic(shape, [], list(dtypes), unrolled)
         return made if len(dtypes) > 1 else (made,)
 
-    def reduced(s: Any, *acc: Any) -> tuple[Any, ...]:
+    def reduced(s: Any, _: Any, *acc: Any) -> tuple[Any, ...]:
         return step(s, index(s), [s.index(rank + i) for i in range(len(window))], *acc)
 
     starts = [b.fill(shape, value, dtype) for value, dtype in inits]
     loops = (*shape, *window)
     kinds = [dtype for _, dtype in inits]
-    acc = b.generic(loops, [], kinds, reduced, reduced=tuple(range(rank, len(loops))), inits=starts)
+    # linalg asks that every loop be the dim of some operand: an operand without values has those of the window
+    extent = (b.empty(window, "f32"), tuple(range(rank, len(loops))))
+    acc = b.generic(loops, [extent], kinds, reduced, reduced=tuple(range(rank, len(loops))), inits=starts)
     acc = acc if len(inits) > 1 else (acc,)
     same = [(a, tuple(range(rank))) for a in acc]
     made = b.generic(shape, same, list(dtypes), lambda s, *v: finish(s, index(s), *v))

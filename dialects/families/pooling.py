@@ -35,6 +35,7 @@ class MaxPool(Op, name="max_pool", category="gather"):
         sample((2, 3, 7, 6), kernel=(3, 2), stride=(2, 2), padding=(1, 0), dilation=(1, 2)),
         sample((1, 2, 7, 9), kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1), ceil=True),
         sample((2, 3, 9), kernel=(3,), stride=(3,), padding=(0,), dilation=(1,)),
+        sample((1, 2, 9, 8), kernel=(6, 6), stride=(2, 1), padding=(2, 3), dilation=(1, 1)),  # not unrolled
         sample((1, 2, 4, 4, 4), kernel=(2, 2, 2), stride=(2, 2, 2), padding=(0, 0, 0), dilation=(1, 1, 1)),
         sample(("bf16", (1, 2, 5, 5)), kernel=(2, 2), stride=(1, 1), padding=(0, 0), dilation=(1, 1)),
         sample(
@@ -110,6 +111,7 @@ class AvgPool(Op, name="avg_pool", category="gather"):
         sample((1, 2, 7, 9), kernel=(3, 3), stride=(2, 2), padding=(1, 1), ceil=True, count_include_pad=False),
         sample((1, 2, 8, 8), kernel=(3, 3), stride=(2, 2), padding=(1, 1), ceil=True),
         sample((2, 3, 9), kernel=(3,), stride=(3,), padding=(1,)),
+        sample((1, 2, 9, 8), kernel=(6, 6), stride=(2, 1), padding=(2, 3)),  # not unrolled
         sample((1, 2, 6, 6), kernel=(2, 2), stride=(2, 2), padding=(0, 0), divisor=3),
         sample(("bf16", (1, 2, 6, 6)), kernel=(3, 3), stride=(3, 3), padding=(0, 0)),
     )
@@ -179,6 +181,7 @@ class AdaptiveAvgPool(Op, name="adaptive_avg_pool", category="gather"):
     samples = (
         sample((2, 3, 7, 6), output=(3, 4)),
         sample((1, 2, 5), output=(2,)),
+        sample((1, 2, 13, 14), output=(2, 2)),  # not unrolled
         sample((1, 2, 3, 3), output=(5, 1)),
         sample(("bf16", (1, 2, 5, 5)), output=(3, 3)),
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...dialects.dims import Dim, Expr
+from ...dialects.dtypes import is_float
 from ...dialects.op import normalize_dim
 from .registry import Unsupported, Value, aten, require
 from .tensor_math import T
@@ -61,8 +62,19 @@ def scatter_add(c: Any, x: Value, dim: int, index: Value, src: Value) -> Value:
 def scatter_reduce(
     c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    require(reduce in _REDUCE, f"reduction '{reduce}'")
-    return _scatter(c, x, dim, index, src, _REDUCE[reduce], bool(include_self))
+    return _reduce(c, x, dim, index, src, reduce, bool(include_self))
+
+
+def _reduce(c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
+    """A scatter by torch's name of the reduction; a mean is a sum divided by how many it summed."""
+    if reduce != "mean":
+        return _scatter(c, x, dim, index, src, _REDUCE.get(reduce, reduce), include_self)
+    total = T(c, _scatter(c, x, dim, index, src, "add", include_self))
+    start = total.like(1 if include_self else 0)
+    ones = T(c, index).to(total.dtype).like(1)
+    count = T(c, _scatter(c, start.value, dim, index, ones.value, "add")).op("maximum", 1)
+    rounding = "none" if is_float(total.dtype) else "floor"
+    return total.op("div", count, rounding=rounding).value
 
 
 # -- one index per slice ----------------------------------------------------------------------------------------
@@ -73,46 +85,46 @@ def _along(c: Any, index: Value, dim: int, shape: Sequence[Dim]) -> Value:
     return i.reshape(*(i.shape[0] if d == dim else 1 for d in range(len(shape)))).expand(*shape).value
 
 
+def _slices(c: Any, x: Value, dim: int, index: Value, src: T, reduce: str = "none", include_self: bool = True) -> Value:
+    """Scatter whole slices of `src` to positions `index` of `dim`; 0-d operands are those of one element."""
+    t = T(c, x)
+    rows, s = (t.reshape(1), src.reshape(1)) if t.rank == 0 else (t, src.reshape(1) if src.rank == 0 else src)
+    require(s.rank == rows.rank, "a source of another rank")
+    d = normalize_dim(dim, rows.rank)
+    made = T(c, _reduce(c, rows.value, d, _along(c, index, d, s.shape), s.value, reduce, include_self))
+    return made.reshape(*t.shape).value
+
+
 @aten("index_add")
 def index_add(c: Any, x: Value, dim: int, index: Value, src: Value, *, alpha: Any = 1) -> Value:
-    t, s = T(c, x), T(c, src)
-    require(t.rank > 0 and s.rank == t.rank, "a 0-d operand")
-    require(t.dtype != "bool", "bool")
-    s = s if alpha == 1 else s * alpha
-    d = normalize_dim(dim, t.rank)
-    return _scatter(c, x, d, _along(c, index, d, s.shape), s.value, "add")
+    require(c.type(x).dtype != "bool", "bool")
+    s = T(c, src)
+    return _slices(c, x, dim, index, s if alpha == 1 else s * alpha, "sum")
 
 
 @aten("index_copy")
 def index_copy(c: Any, x: Value, dim: int, index: Value, src: Value) -> Value:
-    t, s = T(c, x), T(c, src)
-    require(t.rank > 0 and s.rank == t.rank, "a 0-d operand")
-    d = normalize_dim(dim, t.rank)
-    return _scatter(c, x, d, _along(c, index, d, s.shape), src)
+    return _slices(c, x, dim, index, T(c, src))
 
 
 @aten("index_reduce")
 def index_reduce(
     c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    require(reduce in _REDUCE, f"reduction '{reduce}'")
-    t, s = T(c, x), T(c, src)
-    require(t.rank > 0 and s.rank == t.rank, "a 0-d operand")
-    d = normalize_dim(dim, t.rank)
-    return _scatter(c, x, d, _along(c, index, d, s.shape), src, _REDUCE[reduce], bool(include_self))
+    return _slices(c, x, dim, index, T(c, src), reduce, bool(include_self))
 
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(c: Any, x: Value, dim: int, index: Value, value: Any) -> Value:
+    """Negative positions count from the end here."""
     t, i = T(c, x), T(c, index)
-    require(t.rank > 0, "a 0-d operand")
-    d = normalize_dim(dim, t.rank)
-    # negative positions count from the end here
-    i = i.lt(0).where(i + i.like(0) + T(c, c.scalar(t.shape[d], i.dtype)), i)
+    shape = t.shape or (1,)
+    d = normalize_dim(dim, len(shape))
     i = i.reshape(1) if i.rank == 0 else i
-    shape = tuple(i.shape[0] if k == d else n for k, n in enumerate(t.shape))
-    along = _along(c, i.value, d, shape)
-    return _scatter(c, x, d, along, _filled(c, x, along, value))
+    i = i.lt(0).where(i + T(c, c.scalar(shape[d], i.dtype)), i)
+    filled = tuple(i.shape[0] if k == d else n for k, n in enumerate(shape))
+    one = T(c, value).to(t.dtype) if isinstance(value, Value) else T(c, c.scalar(value, t.dtype))
+    return _slices(c, x, dim, i.value, one.expand(*filled))
 
 
 # -- several indices --------------------------------------------------------------------------------------------
@@ -130,16 +142,35 @@ def index_put(c: Any, x: Value, indices: Sequence[Value | None], values: Value, 
 
 
 def _masked_put(c: Any, t: T, given: list[tuple[int, Value]], values: Value, accumulate: bool) -> Value:
-    """`x[mask] = one value`: a select. Anything else with a mask has a shape that depends on data."""
-    value = T(c, values)
+    """`x[mask] = values`: where the mask holds, one value for all, or the next one of a list."""
+    value = T(c, values).to(t.dtype)
     first, mask = given[0]
     require(len(given) == 1 and first == 0 and c.type(mask).dtype == "bool", "a mask among several indices")
-    require(all(s == 1 for s in value.shape), "a mask with more than one value")
     m = T(c, mask)
     require(m.shape == t.shape[: m.rank], "a mask of another shape")
-    m = m.reshape(*m.shape, *([1] * (t.rank - m.rank)))
-    one = value.reshape().to(t.dtype)
-    return m.where(t + one if accumulate else one.expand(*t.shape), t).value
+    rest = t.shape[m.rank :]
+    if all(s == 1 for s in value.shape):
+        new = value.reshape().expand(*t.shape)
+    else:
+        require(value.shape[1:] == rest and value.rank == 1 + len(rest), "values that broadcast")
+        new = _in_turn(m, value)
+    m = m.reshape(*m.shape, *([1] * len(rest)))
+    return m.where(t + new if accumulate else new, t).value
+
+
+def _in_turn(mask: T, values: T) -> T:
+    """For each True of `mask` in row-major order the next row of `values`; any row elsewhere."""
+    require(isinstance(values.shape[0], int) and values.shape[0] > 0, "no value, or a number of them not known ahead")
+    flat = mask.reshape(mask.numel(*range(mask.rank))).to("i64")
+    turn = (flat.op("cumsum", dim=0) - 1).op("maximum", 0)
+    return values.op("index", turn, dims=(0,)).reshape(*mask.shape, *values.shape[1:])
+
+
+@aten("masked_scatter")
+def masked_scatter(c: Any, x: Value, mask: Value, source: Value) -> Value:
+    shape = c.out_type.shape
+    t, m, s = T(c, x).expand(*shape), T(c, mask).expand(*shape), T(c, source)
+    return m.where(_in_turn(m, s.reshape(s.numel(*range(s.rank)))), t).value
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------
