@@ -56,20 +56,14 @@ def dim_groups(old: Shape, new: Shape) -> list[tuple[range, range]] | None:
             i += 1
         elif j < len(new) and new[j] == 1:
             j += 1
-        elif i == len(old) or j == len(new):
+        elif i == len(old) or j == len(new) or 0 in (old[i], new[j]):
             return None
         else:
             left, right, i, j = old[i], new[j], i + 1, j + 1
             while left != right:
-                if _divides(left, right) and i < len(old):
+                if i < len(old) and (_is_behind(left, right) or j == len(new)):
                     left, i = left * old[i], i + 1
-                elif _divides(right, left) and j < len(new):
-                    right, j = right * new[j], j + 1
-                elif not (isinstance(left, int) and isinstance(right, int)):
-                    return None
-                elif left < right and i < len(old):
-                    left, i = left * old[i], i + 1
-                elif right < left and j < len(new):
+                elif j < len(new):
                     right, j = right * new[j], j + 1
                 else:
                     return None
@@ -77,9 +71,11 @@ def dim_groups(old: Shape, new: Shape) -> list[tuple[range, range]] | None:
     return groups
 
 
-def _divides(a: Dim, b: Dim) -> bool:
-    """True if `a` is visibly a divisor of `b`."""
-    return a != 0 and dims.mod(b, a) == 0
+def _is_behind(a: Dim, b: Dim) -> bool:
+    """True if `a` should grow to meet `b`: it is a divisor, or smaller, or neither is known."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    return dims.mod(b, a) == 0 or dims.mod(a, b) != 0
 
 
 def before_reshape(shape: Shape, old: Shape, new: Shape) -> Shape | None:
