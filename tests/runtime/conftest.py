@@ -1,5 +1,7 @@
 """Images and programs for the runtime's tests: kernels written as LLVM IR, linked with a planned host program."""
 
+import functools
+
 import pytest
 from llvmlite import binding as llvm
 
@@ -74,6 +76,7 @@ KERNELS = "".join(
 )
 
 
+@functools.lru_cache(maxsize=64)
 def _assemble(text: str) -> bytes:
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(opt=2, reloc="pic", codemodel="small")

@@ -12,8 +12,8 @@ from .conftest import Function, S
 
 
 def call(program, inputs, size):
-    """Run with the given float arrays; returns the results that are not written to inputs."""
-    prepared = program.prepare((size,))
+    """Run with the given float arrays (size None: no symbols); returns the results that are not written to inputs."""
+    prepared = program.prepare(() if size is None else (size,))
     buffers = [np.full(b.shape, np.nan, np.float32) for b in prepared.buffers]
     program.run(prepared, [a.ctypes.data for a in inputs], [b.ctypes.data for b in buffers])
     spaces = {"output": buffers, "input": inputs}
@@ -177,3 +177,13 @@ def test_profiling_hook_sees_every_launch(compiled):
     program.contexts.hook = ctypes.cast(hook, ctypes.c_void_p).value
     call(program, [np.ones(3, np.float32)], 3)
     assert seen == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_in_place_over_an_intermediate_that_is_a_result(compiled):
+    f = Function()
+    z = f.call("increment", f.call("twice", f.input("x")), inplace=0)
+    manifest, image = compiled(f, [("z", z, "")])
+    first, second = manifest["plan"]["launches"]
+    assert first["args"][-1] == ["output", 0] and second["args"] == [["output", 0]] * 2
+    (z,) = call(LoadedProgram(manifest, image), [np.ones(3, np.float32)], 3)
+    assert z.tolist() == [3] * 3
