@@ -68,14 +68,18 @@ def _torch() -> Provider | None:
     if not hasattr(torch, "get_num_threads"):
         return None
     folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll"):
+    for file in ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll"):
         try:
-            address = _address(ctypes.CDLL(os.path.join(folder, name)), "torch_parallel_for")
+            library = ctypes.CDLL(os.path.join(folder, file))
         except OSError:
             continue
-        if address:
-            fixed = _wanted()
-            return Provider("torch", _always(address), _always(fixed) if fixed else torch.get_num_threads)
+        fixed = _wanted()
+        count = _always(fixed) if fixed else torch.get_num_threads
+        # torch before 2.10 lacks the first; the second is then found in the libgomp that torch brings along
+        for name, symbol in (("torch", "torch_parallel_for"), ("gomp", "GOMP_parallel")):
+            address = _address(library, symbol)
+            if address:
+                return Provider(name, _always(address), count)
     return None
 
 
@@ -118,9 +122,9 @@ def _choose() -> Provider:
     found = _BY_NAME[name]() if name else _torch() or _gomp() or _own()
     if found is None:
         raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}', which this process does not have; unset it")
-    if _forked and found.name == "torch":
-        return _serial()
-    return _own() if _forked and found.name == "gomp" else found
+    if not _forked or found.name in ("pool", "serial"):
+        return found
+    return _serial() if "torch" in sys.modules else _own()
 
 
 def _start_pool(image: Image, threads: int) -> int:
