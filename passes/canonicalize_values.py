@@ -156,6 +156,20 @@ def known_condition(m: Match) -> Replacement:
     return in_shape(m, a) if a == b else None
 
 
+@VALUES.pattern("logical_and", "logical_or", "bitwise_and", "bitwise_or")
+def known_truth(m: Match) -> Replacement:
+    """`x and true` is `x`, `x and false` is `false`; `or` likewise. Only for bool operands."""
+    neutral = m.cls.name.endswith("and")
+    for x, known in (_sides(m), _sides(m)[::-1]):
+        value = scalar_of(m, known)
+        if value is None or type_of(x).dtype != "bool" or type_of(known).dtype != "bool":
+            continue
+        if bool(value) == neutral:
+            return in_shape(m, x)
+        return m.build("full", [], shape=m.type.shape, value=not neutral, dtype="bool")
+    return None
+
+
 @VALUES.pattern("add", "sub", "mul", "div", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "where")
 def broadcast_by_itself(m: Match) -> Replacement:
     """Operands that are only expanded to the result's shape need not be, if another operand has it."""

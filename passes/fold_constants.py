@@ -50,6 +50,7 @@ class _Folder:
     def __init__(self, limit: int):
         self.limit = limit
         self.known: dict[ir.Value, np.ndarray] = {}
+        self.uniform: dict[ir.Value, np.ndarray] = {}  # the element of tensors of one value, of any size
 
     def run(self, function: ir.Operation) -> None:
         for view in list(function.regions[0].blocks[0].operations):
@@ -57,8 +58,12 @@ class _Folder:
             cls = op_class(op)
             if cls is None or not self._may_fold(cls):
                 continue
+            if cls.name == "full":
+                self.uniform[op.results[0]] = _evaluate(cls, [], attributes_of(op) | {"shape": ()}, None)[0]  # type: ignore[index]
             types = [self._static(r) for r in op.results]
             operands = operand_list(op)
+            if cls.category == "pointwise" and self._fold_uniform(op, cls, operands):
+                continue
             if None in types or any(x is not None and x not in self.known for x in operands):
                 continue
             arrays = [None if x is None else self.known[x] for x in operands]
@@ -74,6 +79,24 @@ class _Folder:
                 result.replace_all_uses_with(new)
             op.erase()
 
+    def _fold_uniform(self, op: ir.Operation, cls: type[Op], operands: list[ir.Value | None]) -> bool:
+        """Replace a pointwise op on tensors of one value each by `full`, whatever their sizes."""
+        if any(x is not None and x not in self.uniform for x in operands) or len(op.results) != 1:
+            return False
+        type = type_of(op.results[0])
+        elements = [None if x is None else self.uniform[x] for x in operands]
+        made = _evaluate(cls, elements, attributes_of(op), [TensorType(type.dtype, ())])
+        new = _full(made[0].reshape(1), type, op) if made else None
+        if new is None:
+            return False
+        self.uniform[new] = made[0]  # type: ignore[index]
+        static = self._static(new)
+        if static is not None:
+            self.known[new] = np.broadcast_to(made[0], static.shape)  # type: ignore[index,arg-type]
+        op.results[0].replace_all_uses_with(new)
+        op.erase()
+        return True
+
     def _may_fold(self, cls: type[Op]) -> bool:
         return cls.category in _EXACT_CATEGORIES and cls.numerics == "exact" and cls.name != "materialize"
 
@@ -85,8 +108,8 @@ class _Folder:
 def _evaluate(
     cls: type[Op], operands: list[np.ndarray | None], attributes: dict[str, Any], types: list[Any]
 ) -> list[np.ndarray] | None:
-    """The results as numpy computes them, or None if it cannot or gives something else than the op says."""
-    if cls.category == "reduction" and any(is_float(t.dtype) for t in types):
+    """The results as numpy computes them, or None if it cannot or gives something else than `types`, if given."""
+    if cls.category == "reduction" and types and any(is_float(t.dtype) for t in types):
         return None
     if any(isinstance(v, tuple) and not all(isinstance(x, int) for x in v) for v in attributes.values()):
         return None  # a symbolic size
@@ -96,19 +119,26 @@ def _evaluate(
     except (ArithmeticError, ValueError, IndexError, NotImplementedError):
         return None  # such as an index out of range, which must fail when the program runs
     arrays = [np.asarray(a) for a in (made if isinstance(made, tuple) else (made,))]
-    fits = all(a.dtype == numpy_dtype(t.dtype) and a.shape == t.shape for a, t in zip(arrays, types, strict=True))
+    fits = types is None or all(a.dtype == numpy_dtype(t.dtype) and a.shape == t.shape for a, t in zip(arrays, types, strict=True))
     return arrays if fits else None
 
 
 def _literal(array: np.ndarray, type: TensorType, op: ir.Operation) -> ir.Value:
     """`full` if all elements have the same bits and one number says it, else `constant`."""
-    ip = ir.InsertionPoint(op)
     flat = np.ascontiguousarray(array).reshape(-1)
     data = flat.tobytes()
     if flat.size and data == flat[:1].tobytes() * flat.size:
-        value = flat[0].item() if type.dtype != "bf16" else float(flat[0])
-        if not (isinstance(value, float) and math.isnan(value)):
-            fields = {"shape": type.shape, "value": value, "dtype": type.dtype}
-            return build("full", [], fields, op.location, ip).results[0]
+        full = _full(flat[:1], type, op)
+        if full is not None:
+            return full
     fields = {"dtype": type.dtype, "shape": type.shape, "data": base64.b64encode(data).decode()}
-    return build("constant", [], fields, op.location, ip).results[0]
+    return build("constant", [], fields, op.location, ir.InsertionPoint(op)).results[0]
+
+
+def _full(element: np.ndarray, type: TensorType, op: ir.Operation) -> ir.Value | None:
+    """A `full` of the one element; None for NaN, of which a number does not say the bits."""
+    value = float(element[0]) if is_float(type.dtype) else element[0].item()
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    fields = {"shape": type.shape, "value": value, "dtype": type.dtype}
+    return build("full", [], fields, op.location, ir.InsertionPoint(op)).results[0]

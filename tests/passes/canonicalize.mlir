@@ -71,3 +71,16 @@ func.func @conditions(%x: tensor<4xf32>, %y: tensor<4xf32>) -> (tensor<4xf32>, t
   %4 = "lamina.logical_not"(%3) : (tensor<4xi1>) -> tensor<4xi1>
   return %0, %2, %4 : tensor<4xf32>, tensor<4xi1>, tensor<4xi1>
 }
+
+// -----
+
+// Masks of a library are mostly `true`.
+// CHECK-LABEL: @truth
+// CHECK-NEXT: %0 = "lamina.full"() {dtype = i1, shape = ["4"], value = true}
+// CHECK-NEXT: return %arg0, %0
+func.func @truth(%x: tensor<4xi1>) -> (tensor<4xi1>, tensor<4xi1>) {
+  %t = "lamina.full"() {shape = [], value = true, dtype = i1} : () -> tensor<i1>
+  %0 = "lamina.bitwise_and"(%t, %x) : (tensor<i1>, tensor<4xi1>) -> tensor<4xi1>
+  %1 = "lamina.logical_or"(%x, %t) : (tensor<4xi1>, tensor<i1>) -> tensor<4xi1>
+  return %0, %1 : tensor<4xi1>, tensor<4xi1>
+}

@@ -30,3 +30,19 @@ func.func @partly(%x: tensor<2xf32>) -> (tensor<2xf32>, tensor<?xi64, ["s0"]>) {
   return %3, %5 : tensor<2xf32>, tensor<?xi64, ["s0"]>
 }
 }
+
+// -----
+
+// Tensors of one value fold at any size.
+// CHECK-LABEL: @uniform
+// CHECK-NEXT: %0 = "lamina.full"() {dtype = f16, shape = ["s0", "100000"], value = 3.000000e+00 : f64}
+// CHECK-NEXT: return %0
+module attributes {lamina.symbols = [{name = "s0"}]} {
+func.func @uniform() -> tensor<?x100000xf16, ["s0", "100000"]> {
+  %0 = "lamina.full"() {shape = ["s0", "100000"], value = 2.0 : f64, dtype = f32} : () -> tensor<?x100000xf32, ["s0", "100000"]>
+  %1 = "lamina.full"() {shape = [], value = 1.0 : f64, dtype = f32} : () -> tensor<f32>
+  %2 = "lamina.add"(%0, %1) : (tensor<?x100000xf32, ["s0", "100000"]>, tensor<f32>) -> tensor<?x100000xf32, ["s0", "100000"]>
+  %3 = "lamina.cast"(%2) {dtype = f16} : (tensor<?x100000xf32, ["s0", "100000"]>) -> tensor<?x100000xf16, ["s0", "100000"]>
+  return %3 : tensor<?x100000xf16, ["s0", "100000"]>
+}
+}
