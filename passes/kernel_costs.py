@@ -33,10 +33,11 @@ def is_cheap(node: Node) -> bool:
 
 
 def reads_buffer(node: Node, operand: int) -> bool:
-    """True if the emitter of `node` needs its operand number `operand` in memory (views of memory are fine)."""
-    if node.category in ("matmul", "conv", "attention", "direct"):
-        return True
-    if node.name in WINDOWED:
+    """True if the emitter of `node` needs its operand number `operand` in memory (views of memory are fine).
+
+    Direct ops read through the evaluator, so that `full` and cheap ops on inputs need no buffer for them.
+    """
+    if node.category in ("matmul", "conv", "attention") or node.name in WINDOWED:
         return True
     return node.category == "gather" and operand == 0 and node.name != "flip"
 
