@@ -27,6 +27,7 @@ from .index_algebra import Ranges
 from .kept_rows import KeptRow
 from .loop_nest import Loop, Space, refine
 from .loops_builder import LoopsBuilder
+from .order_keys import combine_keys, from_key, is_orderable, to_key
 from .reduction_loops import accumulator_kinds, reduction_loops
 from .tensor_graph import BodyOp, Generic, TensorGraph
 
@@ -49,7 +50,8 @@ class Evaluator(Walk):
     ):
         super().__init__(graph, ranges)
         self.b = b
-        self.reassociated: set[ir.Value] = set()
+        self.reassociated: set[ir.Value] = set()  # results of bodies that combine terms of a sum or product
+        self.ordered: set[ir.Value] = set()  # and of maxima and minima that are kept as integer keys
         self.kept: dict[ir.Value, list[KeptRow]] = {}
         self.row_width = 1
         self.sum_block = 4096  # f32 terms per block of a long sum: LLVM spreads them over 32 partial sums
@@ -165,6 +167,8 @@ class Evaluator(Walk):
             type = op.results[0].type
             attribute = op.op.attributes["value"]
             return [self.remember(("constant", attribute, type), (), lambda: self._constant(attribute, type))]
+        if op.results and op.results[0] in self.ordered:
+            return [combine_keys(self.b, op.name, *operands)]
         made = self.b.op(op.name, operands, [r.type for r in op.results], self._attributes(op))
         return list(made.results)
 
@@ -259,12 +263,16 @@ class Evaluator(Walk):
         """Run the loops `over` and combine with the body of `generic`; `each()` is emitted first in the innermost."""
         kinds = accumulator_kinds(generic)
         self.reassociated |= {k.result for k in kinds if k.is_sum or k.is_product}
+        ordered = [k.is_extreme and is_orderable(v.type) for k, v in zip(kinds, inits)]
+        self.ordered |= {k.result for k, o in zip(kinds, ordered) if o}
 
         def body(carried: list[Any]) -> list[Any]:
             each()
             return self.body(generic, loops, carried)
 
-        return reduction_loops(self.b, over, inits, kinds, body, self.sum_block)
+        starts = [to_key(self.b, v, k.name) if o else v for k, v, o in zip(kinds, inits, ordered)]
+        results = reduction_loops(self.b, over, starts, kinds, body, self.sum_block)
+        return [from_key(self.b, v, i.type) if o else v for v, i, o in zip(results, inits, ordered)]
 
 
 def _names(op: ir.Operation) -> list[str]:

@@ -23,6 +23,7 @@ from .evaluate_walk import Index
 from .index_algebra import Ranges
 from .loop_nest import Loop
 from .loops_builder import LoopsBuilder
+from .order_keys import combine_keys
 from .tensor_graph import BodyOp, Generic, TensorGraph
 
 
@@ -125,6 +126,8 @@ class VectorEvaluator(Evaluator):
     def apply(self, op: BodyOp, operands: list[Any]) -> list[Any]:
         if not any(isinstance(x.type, ir.VectorType) for x in operands):
             return super().apply(op, operands)
+        if op.results and op.results[0] in self.ordered:
+            return [combine_keys(self.b, op.name, *(self.vector(x) for x in operands))]
         types = [ir.VectorType.get([self.lanes.width], r.type) for r in op.results]
         made = self.b.op(op.name, [self.vector(x) for x in operands], types, self._attributes(op))
         return list(made.results)

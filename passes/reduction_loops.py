@@ -35,6 +35,10 @@ class Accumulator:
         return self.name == "arith.addf"
 
     @property
+    def is_extreme(self) -> bool:
+        return self.name in ("arith.maximumf", "arith.minimumf")
+
+    @property
     def is_product(self) -> bool:
         return self.name == "arith.mulf"
 

@@ -1,0 +1,115 @@
+"""The loop emitter on fused programs, against the interpreter of graph records, torch and float64."""
+
+import numpy as np
+import pytest
+import torch
+from support.graph_kernel import graph_kernel, run_both
+from support.random_graph import random_graph
+
+from lamina.dialects import dims
+from lamina.dialects.record import Graph, Symbol, TensorType
+
+
+def _graph(name, types, build, symbols=()):
+    g = Graph(name, [Symbol(s, input=i, dim=d) for s, i, d in symbols])
+    made = build(g, *(g.add_input(f"x{i}", t) for i, t in enumerate(types)))
+    for v in made if isinstance(made, tuple) else (made,):
+        g.add_output(v)
+    return g
+
+
+def _f32(*shape):
+    return TensorType("f32", shape)
+
+
+def _close(graph, inputs, rtol=2e-5):
+    got, expected = run_both(graph, inputs)
+    for a, e in zip(got, expected):
+        np.testing.assert_allclose(a, e, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_programs(seed):
+    _close(*random_graph(seed, dynamic=seed % 2 == 1), rtol=3e-5)
+
+
+def test_a_row_sum_and_its_softmax_share_one_nest():
+    g = _graph("s", [_f32(6, 40)], lambda g, x: (g.add("softmax", x, dim=1), g.add("sum", x, dims=(1,), dtype="f32")))
+    kernel = graph_kernel(g)
+    assert kernel.llvm_ir.count("fadd reassoc float") == 2  # each sum has one loop
+    _close(g, [np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)])
+
+
+def test_softmax_computes_each_exponential_once():
+    ir = graph_kernel(_graph("s", [_f32(6, 40)], lambda g, x: g.add("softmax", x, dim=1))).llvm_ir
+    assert ir.count("float 0x4168000000000000") == 2  # the constant that rounds, added and subtracted: one expansion
+    assert ir.count("fdiv") == 1
+
+
+@pytest.mark.parametrize("shape, dim", [((7, 33), 0), ((7, 64), 0), ((3, 5, 40), 1), ((2, 9, 4), 1), ((1, 8), 0)])
+def test_softmax_along_columns(shape, dim):
+    g = _graph("s", [_f32(*shape)], lambda g, x: g.add("softmax", x, dim=dim))
+    _close(g, [np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 5])
+
+
+@pytest.mark.parametrize("d", [dims.symbol("d0"), 50])
+def test_layer_norm_with_weights(d):
+    symbols = [("d0", 0, 0)] if not isinstance(d, int) else []
+    g = _graph(
+        "ln",
+        [_f32(d, 96), _f32(96), _f32(96)],
+        lambda g, x, w, b: g.add("layer_norm", x, w, b, dims=1, eps=1e-5)[0],
+        symbols,
+    )
+    rng = np.random.default_rng(0)
+    _close(g, [rng.standard_normal(s).astype(np.float32) for s in ((50, 96), (96,), (96,))])
+
+
+@pytest.mark.parametrize("nan", [np.nan, -np.nan])
+@pytest.mark.parametrize("op, dims", [("amax", (1,)), ("amin", (1,)), ("amax", (0,)), ("amin", (0,))])
+def test_nan_wins_in_extremes(op, dims, nan):
+    x = np.random.default_rng(0).standard_normal((9, 40)).astype(np.float32)
+    x[2, 5], x[3, :], x[4, 0] = nan, np.inf, -np.inf
+    g = _graph(op, [_f32(9, 40)], lambda g, x: g.add(op, x, dims=dims))
+    got, _ = run_both(g, [x])
+    expected = getattr(torch, op)(torch.tensor(x), dims).numpy()
+    np.testing.assert_array_equal(got[0], expected)
+
+
+@pytest.mark.parametrize(
+    "shape, dims", [((300000,), (0,)), ((2000, 16), (0,)), ((3, 70000), (1,)), ((40, 8, 900), (0, 2))]
+)
+def test_long_sums_are_as_accurate_as_eager(shape, dims):
+    x = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
+    g = _graph("sum", [_f32(*shape)], lambda g, v: g.add("sum", v, dims=dims, dtype="f32"))
+    got = graph_kernel(g)(x)
+    exact = x.sum(axis=dims, dtype=np.float64)
+    eager = torch.tensor(x).sum(dims).numpy()
+    worst = np.abs(got - exact).max()
+    assert worst <= 2 * np.abs(eager - exact).max() + np.spacing(np.float32(exact.max()))
+
+
+def test_results_of_two_sizes_without_a_common_row():
+    g = _graph("two", [_f32(5, 7), _f32(11)], lambda g, x, y: (g.add("exp", x), g.add("neg", y)))
+    rng = np.random.default_rng(0)
+    _close(g, [rng.standard_normal((5, 7)).astype(np.float32), rng.standard_normal(11).astype(np.float32)])
+
+
+def test_concat_of_computed_parts():
+    g = _graph("cat", [_f32(4, 3, 5), _f32(4, 2, 5)], lambda g, x, y: g.add("concat", g.add("exp", x), y, dim=1))
+    rng = np.random.default_rng(0)
+    _close(g, [rng.standard_normal(s).astype(np.float32) for s in ((4, 3, 5), (4, 2, 5))])
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_permuted_pointwise(order):
+    g = _graph("p", [_f32(6, 10, 24)], lambda g, x: g.add("relu", g.add("permute", x, dims=order)))
+    _close(g, [np.random.default_rng(0).standard_normal((6, 10, 24)).astype(np.float32)])
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0)])
+def test_empty_dimensions(shape):
+    g = _graph("e", [_f32(*shape)], lambda g, x: (g.add("exp", x), g.add("sum", x, dims=(1,), dtype="f32")))
+    got = graph_kernel(g)(np.zeros(shape, np.float32))
+    assert got[0].shape == shape
+    np.testing.assert_array_equal(got[1], np.zeros(shape[0], np.float32))
