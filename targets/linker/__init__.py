@@ -13,17 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .aarch64 import AARCH64
 from .dynamic import DynamicTables, Patch
-from .elf import FILE, LOCAL, LinkError, Object, Section, Symbol, read_object
+from .elf import FILE, LOCAL, LinkError, Object, Relocation, Section, Symbol, read_object
 from .image import header_size, write
 from .layout import EXECUTE, READ, RELOCATED, WRITABLE, Segment, group, place, wanted
 from .libraries import LIBRARIES
 from .machine import Machine
 from .resolve import resolve
+from .riscv64 import RISCV64
 from .x86_64 import X86_64
 
 __all__ = ["LIBRARIES", "MACHINES", "LinkError", "link", "read_object"]
 
-MACHINES: dict[int, Machine] = {m.number: m for m in (X86_64, AARCH64)}
+MACHINES: dict[int, Machine] = {m.number: m for m in (X86_64, AARCH64, RISCV64)}
 
 
 def link(
@@ -58,7 +59,7 @@ def link(
 
     numbers = {id(p): i for i, o in enumerate((o for s in segments for o in s.outputs), 1) for p in o.parts}
     tables.fill(_apply(sections, machine, tables), numbers)
-    return write(segments, end, machine.number, machine.page, _named(read, numbers))
+    return write(segments, end, machine.number, machine.page, _named(read, numbers), read[0].flags)
 
 
 def _machine(objects: list[Object]) -> Machine:
@@ -104,12 +105,24 @@ def _apply(sections: list[Section], machine: Machine, tables: DynamicTables) -> 
     """Patch every section, and return what only the loader can patch."""
     slots = {s.name if s.binding != LOCAL else id(s): tables.slot(s) for s in tables.got}
     stubs = {s.name: tables.stub(s) for s in tables.stubs}
-    patches = []
+    patches: list[Patch] = []
+    highs: dict[int, int] = {}  # where the first half of an address is made → the distance it is half of
+    later: list[tuple[Section, Relocation]] = []
+
+    def patch(section: Section, r: Relocation, value: int) -> None:
+        try:
+            machine.apply(section.data, r.offset, r.type, value, section.address + r.offset)
+        except LinkError as error:
+            raise LinkError(f"{section.object}: '{r.symbol.name}' in {section.name}: {error}") from None
+
     for section in sections:
         for r in section.relocations:
             symbol, at = r.symbol, section.address + r.offset
             imported = not symbol.defined and symbol.name in tables.number
             value = symbol.address + r.addend
+            if r.type in machine.low:
+                later.append((section, r))
+                continue
             if r.type in machine.got:
                 value = slots[id(symbol) if symbol.binding == LOCAL else symbol.name] + r.addend
             elif imported and r.type in machine.calls:
@@ -123,10 +136,13 @@ def _apply(sections: list[Section], machine: Machine, tables: DynamicTables) -> 
                 raise LinkError(
                     f"{section.object}: the address of '{symbol.name}' is used directly; emit it with 'reloc=pic'"
                 )
-            try:
-                machine.apply(section.data, r.offset, r.type, value, at)
-            except LinkError as error:
-                raise LinkError(f"{section.object}: '{symbol.name}' in {section.name}: {error}") from None
+            if r.type in machine.high:
+                highs[at] = value - at
+            patch(section, r, value)
+    for section, r in later:
+        if r.symbol.address not in highs:
+            raise LinkError(f"{section.object}: the low half of an address in {section.name} has no high half")
+        patch(section, r, section.address + r.offset + highs[r.symbol.address])
     return patches
 
 

@@ -60,7 +60,7 @@ def symbol_table(
     return table, 1 + sum(s.binding == LOCAL for s in ordered)
 
 
-def write(segments: list[Segment], end: int, machine: int, page: int, symbols: list[Symbol]) -> bytes:
+def write(segments: list[Segment], end: int, machine: int, page: int, symbols: list[Symbol], e_flags: int = 0) -> bytes:
     """Return the bytes of the image. `symbols` go to `.symtab`, for debuggers and profilers."""
     placed = [output for segment in segments for output in segment.outputs]
     body = bytearray(end)
@@ -101,7 +101,7 @@ def write(segments: list[Segment], end: int, machine: int, page: int, symbols: l
     programs = _program_headers(segments, page)
     ident = MAGIC.ljust(16, b"\0")
     HEADER.pack_into(
-        body, 0, ident, DYN, machine, 1, 0, HEADER.size, headers_at, 0, HEADER.size,
+        body, 0, ident, DYN, machine, 1, 0, HEADER.size, headers_at, e_flags, HEADER.size,
         PROGRAM_HEADER.size, len(programs), SECTION_HEADER.size, len(everything) + 1, len(everything),
     )  # fmt: skip
     body[HEADER.size : HEADER.size + PROGRAM_HEADER.size * len(programs)] = b"".join(programs)

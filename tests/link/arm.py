@@ -1,56 +1,23 @@
-"""Runs linked AArch64 code on llvm-objdump's reading of it: the few instructions that the linker's tests need.
-
-The interpreter sees what a loader maps: the segments, with relative relocations applied at a load base and imports
-bound to numbers that `imports` maps to Python functions.
-"""
+"""Runs linked AArch64 code on llvm-objdump's reading of it: the few instructions that the linker's tests need."""
 
 import re
-import struct
 import subprocess
 from pathlib import Path
 
 import llvm
 
+from .loaded import BASE, Loaded
+
 OBJDUMP = Path(llvm.__path__[0]) / "bin" / "llvm-objdump"
-BASE = 0x7F0000000000
-RELATIVE, GLOB_DAT, ABS64 = 1027, 1025, 257
 
 
-class Machine:
+class Machine(Loaded):
     def __init__(self, image: bytes, path: Path, imports):
+        super().__init__(image, imports, relative=1027, symbol=(1025, 257))
         path.write_bytes(image)
         shown = subprocess.run([OBJDUMP, "-d", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
         lines = re.findall(r"^ *([0-9a-f]+):[ \t]+(\w[\w.]*)[ \t]*(.*?)(?:[ \t]*<.*)?$", shown.stdout, re.M)
         self.code = {int(at, 16): (name, re.split(r",\s*(?![^\[]*\])", rest)) for at, name, rest in lines}
-        self.memory, self.imports, self.functions = bytearray(0x80000), {}, imports
-        self.symbols = {}
-        headers = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<H", image, 56)[0]
-        for i in range(headers[1]):
-            kind, _, offset, address, _, size, _, _ = struct.unpack_from("<IIQQQQQQ", image, headers[0] + 56 * i)
-            if kind == 1:
-                self.memory[address : address + size] = image[offset : offset + size]
-            if kind == 2:
-                dynamic = dict(struct.unpack_from("<QQ", image, offset + j) for j in range(0, size, 16))
-        self._bind(dynamic)
-
-    def _bind(self, dynamic):
-        names = []
-        count = struct.unpack_from("<I", self.memory, dynamic[4] + 4)[0]
-        for i in range(count):
-            name, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", self.memory, dynamic[6] + 24 * i)
-            at = dynamic[5] + name
-            names.append(bytes(self.memory[at : self.memory.index(0, at)]).decode())
-            if section:
-                self.symbols[names[-1]] = value
-        for at in range(dynamic[7], dynamic[7] + dynamic[8], 24):
-            place, info, addend = struct.unpack_from("<QQq", self.memory, at)
-            if info & 0xFFFFFFFF == RELATIVE:
-                value = BASE + addend
-            else:
-                assert info & 0xFFFFFFFF in (GLOB_DAT, ABS64)
-                value = 0xABC0 + 16 * (info >> 32)
-                self.imports[value] = self.functions[names[info >> 32]]
-            struct.pack_into("<Q", self.memory, place, value)
 
     def call(self, name, *arguments):
         """Run function `name`; returns x0."""
@@ -75,7 +42,7 @@ class Machine:
                     if op == "ldr":
                         x[r[0]] = self.load(address, 4 if mask == 2**32 - 1 else 8)
                     else:
-                        struct.pack_into("<Q", self.memory, address - BASE, x[r[0]])
+                        self.store(address, x[r[0]], 8)
                     if len(a) > 2:
                         x[at] += int(a[2][1:], 0)
                     elif a[1].endswith("!"):
@@ -97,6 +64,3 @@ class Machine:
                 case _:
                     raise NotImplementedError(f"{here:#x}: {op} {a}")
         raise RuntimeError("does not end")
-
-    def load(self, address, size):
-        return int.from_bytes(self.memory[address - BASE : address - BASE + size], "little")
