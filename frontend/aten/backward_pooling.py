@@ -50,8 +50,18 @@ def adaptive_max_pool3d_backward(c: Any, grad: Value, x: Value, indices: Value) 
 
 
 @aten("avg_pool2d_backward")
-def avg_pool2d_backward(
+def avg_pool2d_backward(c: Any, *args: Any) -> Value:
+    return _avg_pool_backward(c, 2, *args)
+
+
+@aten("avg_pool3d_backward")
+def avg_pool3d_backward(c: Any, *args: Any) -> Value:
+    return _avg_pool_backward(c, 3, *args)
+
+
+def _avg_pool_backward(
     c: Any,
+    spatial: int,
     grad: Value,
     x: Value,
     kernel: Any,
@@ -63,10 +73,10 @@ def avg_pool2d_backward(
 ) -> Value:
     """A transposed depthwise convolution of `grad / count` with ones; the counts are known from the sizes."""
     t, g = T(c, x), T(c, grad)
-    kernel = each(kernel, 2)
-    stride = each(stride, 2) if stride not in (None, [], ()) else kernel
-    padding = each(padding, 2)
-    sizes, outs = t.shape[t.rank - 2 :], g.shape[g.rank - 2 :]
+    kernel = each(kernel, spatial)
+    stride = each(stride, spatial) if stride not in (None, [], ()) else kernel
+    padding = each(padding, spatial)
+    sizes, outs = t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
     require(all(isinstance(s, int) for s in (*sizes, *outs)), "symbolic spatial sizes")
     counts = _counts(sizes, outs, kernel, stride, padding, include, divisor)
     wide = g.wide()
@@ -74,24 +84,21 @@ def avg_pool2d_backward(
         share = wide / float(counts[0])
     else:
         share = wide / T(c, _floats(c, counts, outs)).to(wide.dtype)
-    planes = g.numel(*range(g.rank - 2))
+    planes = g.numel(*range(g.rank - spatial))
     ones = c.scalar(1.0, wide.dtype, (1, 1, *kernel))
-    extra = [s - ((o - 1) * t_ - 2 * p + k) for s, o, t_, p, k in zip(sizes, outs, stride, padding, kernel)]
-    made = T(
-        c,
-        c.op(
-            "conv",
-            share.reshape(planes, 1, *outs).value,
-            ones,
-            None,
-            stride=stride,
-            padding=padding,
-            dilation=(1, 1),
-            transposed=True,
-            output_padding=tuple(extra),
-        ),
+    extra = [n - ((o - 1) * s - 2 * p + k) for n, o, s, p, k in zip(sizes, outs, stride, padding, kernel)]
+    made = c.op(
+        "conv",
+        share.reshape(planes, 1, *outs).value,
+        ones,
+        None,
+        stride=stride,
+        padding=padding,
+        dilation=(1,) * spatial,
+        transposed=True,
+        output_padding=tuple(extra),
     )
-    return made.reshape(*t.shape).to(t.dtype).value
+    return T(c, made).reshape(*t.shape).to(t.dtype).value
 
 
 def _counts(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...dialects.dims import product
 from .convolution import _each as each
 from .registry import Value, aten, require
 from .tensor_math import T
@@ -198,3 +199,23 @@ def adaptive_max_pool2d(c: Any, x: Value, output: Any) -> tuple:
 @aten("adaptive_max_pool3d")
 def adaptive_max_pool3d(c: Any, x: Value, output: Any) -> tuple:
     return _adaptive_max_pool(c, 3, x, output)
+
+
+@aten("max_unpool2d")
+def max_unpool2d(c: Any, x: Value, indices: Value, sizes: Any) -> Value:
+    return _max_unpool(c, 2, x, indices, sizes)
+
+
+@aten("max_unpool3d")
+def max_unpool3d(c: Any, x: Value, indices: Value, sizes: Any, stride: Any, padding: Any) -> Value:
+    return _max_unpool(c, 3, x, indices, sizes)
+
+
+def _max_unpool(c: Any, spatial: int, x: Value, indices: Value, sizes: Any) -> Value:
+    """Zeros, with each value back at the position that its pooling gave."""
+    t, at = T(c, x), T(c, indices)
+    lead = t.shape[: t.rank - spatial]
+    count, plane = t.numel(*range(t.rank - spatial, t.rank)), product(sizes)
+    zeros = T(c, c.scalar(0, t.dtype, (*lead, plane)))
+    made = zeros.op("scatter", at.reshape(*lead, count), t.reshape(*lead, count), dim=len(lead))
+    return made.reshape(*lead, *sizes).value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...dialects.dtypes import is_float
+from ...dialects.op import normalize_dim
 from .registry import Value, aten, require
 from .tensor_math import T
 
@@ -91,3 +93,43 @@ def _extreme(c: Any, name: str, x: Value, dim: int) -> tuple:
     t = T(c, x)
     values, indices = (t.to("u8") if t.dtype == "bool" else t).op(name, dim=dim)
     return values.to(t.dtype).value, indices.value
+
+
+@aten("kthvalue")
+def kthvalue(c: Any, x: Value, k: Any, dim: int = -1, keepdim: bool = False) -> tuple:
+    """The `k`-th smallest value; which of several equal ones eager points at is not ours to know."""
+    t = T(c, x)
+    if not t.rank:
+        return x, None
+    return _ranked(t, normalize_dim(dim, t.rank), k - 1, keepdim).value, None
+
+
+@aten("median")
+def median(c: Any, x: Value) -> Value:
+    t = T(c, x)
+    return _median(t.reshape(t.numel(*range(t.rank))), 0, False)
+
+
+@aten("median.dim")
+def median_dim(c: Any, x: Value, dim: int, keepdim: bool = False) -> tuple:
+    t = T(c, x)
+    return (_median(t, normalize_dim(dim, t.rank), keepdim) if t.rank else x), None
+
+
+def _median(t: T, dim: int, keepdim: bool) -> Value:
+    """The lower median; NaN if there is one, and NaNs are sorted last."""
+    size = t.shape[dim]
+    require(isinstance(size, int) and size > 0, "a median of a symbolic number of elements, or of none")
+    ordered = t.op("sort", dim=dim)[0]
+    middle, last = (ordered.slice(dim, at, 1) for at in ((size - 1) // 2, size - 1))
+    if is_float(t.dtype):
+        middle = last.ne(last).where(last, middle)
+    return _without(middle, dim, keepdim).value
+
+
+def _ranked(t: T, dim: int, at: Any, keepdim: bool) -> T:
+    return _without(t.op("sort", dim=dim)[0].slice(dim, at, 1), dim, keepdim)
+
+
+def _without(t: T, dim: int, keepdim: bool) -> T:
+    return t if keepdim else t.reshape(*t.shape[:dim], *t.shape[dim + 1 :])
