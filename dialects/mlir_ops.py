@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from mlir import ir
@@ -23,6 +24,7 @@ PREFIX = "lamina."
 load_all()  # so that `op_class` is one look-up
 
 
+@lru_cache(maxsize=None)
 def needs_segments(cls: type[Op]) -> bool:
     """True if the op's operands are ambiguous without `operandSegmentSizes`."""
     return sum(f.kind in (OptionalOperand, Variadic) for f in cls.operands) > 1

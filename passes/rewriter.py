@@ -13,11 +13,12 @@ A pattern gives the value that replaces the op's result (a tuple for several res
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from mlir import ir
 
-from ..dialects.mlir_ops import PREFIX, attributes_of, build, op_class, operand_list, operands_of
+from ..dialects.mlir_ops import PREFIX, attributes_of, build, op_class, operand_list
 from ..dialects.mlir_types import type_of
 from ..dialects.op import Op
 from ..dialects.record import TensorType
@@ -32,25 +33,23 @@ class Match:
 
     def __init__(self, op: ir.Operation, cls: type[Op]):
         self.op, self.cls = op, cls
-        self._operands: dict[str, Any] | None = None
-        self._attributes: dict[str, Any] | None = None
 
     def __getitem__(self, operand: str) -> Any:
-        if self._operands is None:
-            self._operands = operands_of(self.op)
-        return self._operands[operand]
+        return self._fields[operand]
 
-    @property
+    @cached_property
+    def _fields(self) -> dict[str, Any]:
+        return self.cls.bind(self.operands)
+
+    @cached_property
     def attributes(self) -> dict[str, Any]:
-        if self._attributes is None:
-            self._attributes = attributes_of(self.op)
-        return self._attributes
+        return attributes_of(self.op)
 
-    @property
+    @cached_property
     def operands(self) -> list[ir.Value | None]:
         return operand_list(self.op)
 
-    @property
+    @cached_property
     def type(self) -> TensorType:
         """The type of the (first) result."""
         return type_of(self.op.results[0])
@@ -107,8 +106,9 @@ class Patterns:
             cls = op_class(op) if patterns else None
             if not patterns or cls is None or is_unused(op):
                 continue
+            match = Match(op, cls)
             for pattern in patterns:
-                replacement = pattern(Match(op, cls))
+                replacement = pattern(match)
                 if replacement is not None:
                     values = [replacement] if isinstance(replacement, ir.Value) else list(replacement)
                     for old, new in zip(op.results, values, strict=True):
