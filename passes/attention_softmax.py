@@ -1,13 +1,18 @@
-"""The softmax of one row of attention scores in scratch: mask, maximum, exponentials and their sum, in place.
+"""The softmax of attention scores in scratch, one block of keys at a time, in place.
 
-    scores[r] = exp(scores[r] + mask - max);  factors[r] = 1 / sum;  lse = max + log(sum)
+Each query row carries its maximum so far and the sum of its exponentials relative to it. A block of keys gives
 
-Positions past the row's keys, up to a whole number of panels, become -inf and so weigh nothing.
+    top' = max(top, scores + mask);  correction = exp(top - top')
+    scores = exp(scores + mask - top');  sum = sum * correction + sum(scores)
+
+and what was accumulated before is multiplied by `correction`. At the end `lse = top + log(sum)`. Positions past the row's
+keys, up to a whole number of panels, become -inf and so weigh nothing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 from mlir import ir
 
@@ -20,91 +25,128 @@ from .tiles_values import Lane, Values
 
 
 class Softmax:
-    """Row `r` of the tile starts at `scores[r * length]`; `lse` are the outputs that take the log of the sums."""
+    """Row `r` of the tile starts at `scores[r * length]`; `states` hold maximum, sum and correction of an item's rows.
+
+    `lse` are the outputs that take the log of the sums. With `one_block` there is but one block of keys.
+    """
 
     def __init__(
-        self, frame: Frame, problem: AttentionProblem, tile: Tile, scores: ir.Value, length: Index, factors: ir.Value,
-        lse: list[Buffer],
+        self, frame: Frame, problem: AttentionProblem, tile: Tile, scores: ir.Value, length: int,
+        states: Sequence[ir.Value], lse: Sequence[Buffer], one_block: bool,
     ):  # fmt: skip
         self.frame, self.code, self.problem, self.tile = frame, frame.code, problem, tile
-        self.scores, self.length, self.factors, self.lse = scores, length, factors, lse
+        self.scores, self.length, self.lse, self.one_block = scores, length, lse, one_block
+        self.tops, self.sums, self.corrections = states
         self.element = numeric.element_type(tile.dtype)
         self.vector = ir.VectorType.get([tile.width], self.element)
-        self.keys = frame.code.size(problem.keys)
 
-    def row(self, head: list[Index], query: Index, r: Index, keys: Index) -> None:
-        """Row `r` of the tile, which is query `query`; the tile has scores for `keys` keys."""
+    def begin(self, state: Index) -> None:
+        """Reset the state of a row."""
+        code = self.code
+        code.store(code.constant(-math.inf, self.element), self.tops, state)
+        code.store(code.constant(0.0, self.element), self.sums, state)
+
+    def correction(self, state: Index, width: int) -> ir.Value:
+        """The factor for what a row accumulated before this block, as a vector."""
+        return numeric.broadcast(self.code, self.code.load(self.corrections, state), width)
+
+    def row(self, head: Sequence[Index], query: Index, r: Index, state: Index, first: Index, last: Index) -> None:
+        """Row `r` of the tile: query `query` with keys `first .. last`."""
         code, columns = self.code, self.tile.columns
         start = code.mul(r, self.length)
-        count = code.min(self.keys, code.add(query, 1)) if self.problem.causal else keys
-        padded = code.mul(code.ceildiv(keys, columns), columns)
+        count = code.sub(last, first)
+        padded = code.mul(code.ceildiv(count, columns), columns)
+        if self.problem.causal:
+            count = code.max(0, code.sub(code.min(last, code.add(query, 1)), first))
         if self.problem.mask is not None:
-            self._mask(head, query, start, count)
+            self._mask(head, query, start, first, count)
         nothing = code.constant(-math.inf, self.element)
         code.loop(count, padded, 1, [], lambda j: code.store(nothing, self.scores, code.add(start, j)))
-        top = self._fold(start, padded, -math.inf, "maxnumf", lambda x, at: x)
-        all_masked = self._compare(top, -math.inf)
-        top = code.op("arith.select", [self.element], [all_masked, code.constant(0.0, self.element), top])
+        top = self._fold(start, padded, -math.inf, self._maximum, lambda x, at: x)
+        before = None if self.one_block else code.load(self.tops, state)
+        top = top if before is None else self._maximum(before, top)
+        code.store(top, self.tops, state)
+        # with everything masked so far, any finite maximum gives exponentials of 0
+        top = self._select(self._equal(top, -math.inf), 0.0, top)
         spread = numeric.broadcast(code, top, self.tile.width)
 
         def exponential(x: ir.Value, at: Index) -> ir.Value:
-            e = code.op("math.exp", [self.vector], [code.op("arith.subf", [self.vector], [x, spread])])
+            e = self._exp(code.op("arith.subf", [self.vector], [x, spread]))
             code.vstore(e, self.scores, at)
             return e
 
-        total = self._fold(start, padded, 0.0, "addf", exponential)
-        empty = self._compare(total, 0.0)
-        one, zero = code.constant(1.0, self.element), code.constant(0.0, self.element)
-        factor = code.op("arith.divf", [self.element], [one, total])
-        code.store(code.op("arith.select", [self.element], [empty, zero, factor]), self.factors, r)
-        if self.lse:
-            log = code.op("math.log", [self.element], [total])
-            value = code.op("arith.addf", [self.element], [top, log])
-            self._store_lse(head, query, code.op("arith.select", [self.element], [empty, zero, value]))
+        add = lambda a, b: numeric.add(code, a, b)
+        total = self._fold(start, padded, 0.0, add, exponential)
+        if before is not None:
+            correction = self._exp(code.op("arith.subf", [self.element], [before, top]))
+            code.store(correction, self.corrections, state)
+            total = numeric.multiply_add(code, code.load(self.sums, state), correction, total)
+        code.store(total, self.sums, state)
 
-    def _fold(self, start: Index, size: Index, init: float, combine: str, element) -> ir.Value:  # noqa: ANN001
-        """Combine `element(vector, at)` over the row, in one accumulator per vector of a panel."""
+    def end(self, head: Sequence[Index], query: Index, state: Index) -> ir.Value:
+        """Store the row's lse; returns the factor that normalizes what it accumulated."""
+        code = self.code
+        total, top = code.load(self.sums, state), code.load(self.tops, state)
+        empty = self._equal(total, 0.0)
+        if self.lse:
+            lse = numeric.add(code, top, code.op("math.log", [self.element], [total]))
+            self._store_lse(head, query, self._select(empty, 0.0, lse))
+        factor = code.op("arith.divf", [self.element], [code.constant(1.0, self.element), total])
+        return self._select(empty, 0.0, factor)
+
+    def _exp(self, x: ir.Value) -> ir.Value:
+        return self.code.op("math.exp", [x.type], [x])
+
+    def _maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The larger value. A NaN may be lost here, but comes back when its exponential is taken."""
+        greater = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)
+        i1 = numeric.like(a, ir.IntegerType.get_signless(1))
+        condition = self.code.op("arith.cmpf", [i1], [a, b], predicate=greater)
+        return self.code.op("arith.select", [a.type], [condition, a, b])
+
+    def _select(self, condition: ir.Value, a: float, b: ir.Value) -> ir.Value:
+        return self.code.op("arith.select", [b.type], [condition, self.code.constant(a, b.type), b])
+
+    def _equal(self, x: ir.Value, constant: float) -> ir.Value:
+        code, i1 = self.code, ir.IntegerType.get_signless(1)
+        ordered = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
+        return code.op("arith.cmpf", [i1], [x, code.constant(constant, x.type)], predicate=ordered)
+
+    def _fold(
+        self, start: Index, size: Index, init: float, combine: Callable[..., ir.Value], element: Callable[..., ir.Value]
+    ) -> ir.Value:  # fmt: skip
+        """Combine `element(vector, at)` over the row: an accumulator per vector of a panel, then a tree over lanes."""
         code, tile = self.code, self.tile
 
         def step(j: Index, *acc: ir.Value) -> list[ir.Value]:
-            out = []
-            for q, a in enumerate(acc):
-                at = code.add(start, j, q * tile.width)
-                x = element(code.vload(self.scores, at, tile.width), at)
-                out.append(code.op(f"arith.{combine}", [self.vector], [a, x]))
-            return out
+            places = [code.add(start, j, q * tile.width) for q in range(tile.vectors)]
+            return [combine(element(code.vload(self.scores, at, tile.width), at), a) for a, at in zip(acc, places)]
 
         parts = code.loop(0, size, tile.columns, [code.constant(init, self.vector)] * tile.vectors, step)
         total = parts[0]
         for part in parts[1:]:
-            total = code.op(f"arith.{combine}", [self.vector], [total, part])
-        kind = ir.Attribute.parse(f"#vector.kind<{'add' if combine == 'addf' else combine}>")
-        return code.op("vector.reduction", [self.element], [total], kind=kind, fastmath=self._reassociate(combine))
+            total = combine(total, part)
+        while ir.VectorType(total.type).shape[0] > 1:
+            total = combine(*self._halves(total))
+        return code.op("vector.extract", [self.element], [total], static_position=ir.DenseI64ArrayAttr.get([0]))
 
-    def _reassociate(self, combine: str) -> ir.Attribute:
-        return ir.Attribute.parse(f"#arith.fastmath<{'reassoc' if combine == 'addf' else 'none'}>")
+    def _halves(self, x: ir.Value) -> list[ir.Value]:
+        half = ir.VectorType(x.type).shape[0] // 2
+        kind = ir.VectorType.get([half], self.element)
+        masks = [ir.DenseI64ArrayAttr.get(range(low, low + half)) for low in (0, half)]
+        return [self.code.op("vector.shuffle", [kind], [x, x], mask=mask) for mask in masks]
 
-    def _compare(self, x: ir.Value, constant: float) -> ir.Value:
-        """`x == constant`, ordered."""
-        code, i1 = self.code, ir.IntegerType.get_signless(1)
-        oeq = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
-        return code.op("arith.cmpf", [i1], [x, code.constant(constant, x.type)], predicate=oeq)
-
-    def _mask(self, head: list[Index], query: Index, start: Index, count: Index) -> None:
+    def _mask(self, head: Sequence[Index], query: Index, start: Index, first: Index, count: Index) -> None:
         """Add a float mask, or put -inf where a bool mask is False."""
         code, p, width = self.code, self.problem, self.tile.width
-        index = [*head, query][len(head) + 2 - len(p.mask_shape) :]
-        names = [
-            code.register(f"@q{d}", 0 if size == 1 else i) for d, (i, size) in enumerate(zip(index, p.mask_shape[:-1]))
-        ]
-        broadcast = p.mask_shape[-1] == 1
+        shape = p.mask_shape
+        index = [*head, query][len(head) + 2 - len(shape) :]
+        names = [code.register(f"@q{d}", 0 if n == 1 else i) for d, (i, n) in enumerate(zip(index, shape[:-1]))]
 
         def element(j: Index, lanes: int) -> None:
-            lane = Lane(code, "@j", j, (p.keys,), lanes)
-            mask = Values(self.frame, {}, lane).at(
-                p.mask, (*names, code.register("@zero", 0) if broadcast else lane.index[0])
-            )
-            mask = numeric.spread(code, mask, lanes)
+            lane = Lane(code, "@j", code.add(first, j), (p.keys,), lanes)
+            last = code.register("@zero", 0) if shape[-1] == 1 else lane.index[0]
+            mask = numeric.spread(code, Values(self.frame, {}, lane).at(p.mask, (*names, last)), lanes)
             at = code.add(start, j)
             x = code.load(self.scores, at) if lanes == 1 else code.vload(self.scores, at, lanes)
             (code.store if lanes == 1 else code.vstore)(self._masked(x, mask), self.scores, at)
@@ -123,7 +165,7 @@ class Softmax:
         keep = code.op("arith.cmpi", [i1], [mask, code.constant(0, mask.type)], predicate=ne)
         return code.op("arith.select", [x.type], [keep, x, code.constant(-math.inf, x.type)])
 
-    def _store_lse(self, head: list[Index], query: Index, value: ir.Value) -> None:
+    def _store_lse(self, head: Sequence[Index], query: Index, value: ir.Value) -> None:
         code = self.code
         position: Index = 0
         for size, i in zip((*self.problem.heads, self.problem.queries), [*head, query]):

@@ -17,11 +17,18 @@ from .tiles_pack import Matrix
 from .tiles_transpose import transpose
 
 
-def dot_tile(code: Code, tile: Tile, rows: Rows, b: Matrix, first: Index, k_size: Index) -> list[ir.Value]:
-    """The sums of `rows` (k stride 1, in the tile's dtype) times columns `first ...` of `b` (k stride 1), row by row."""
+def dot_tile(
+    code: Code, tile: Tile, rows: Rows, b: Matrix, first: Index, k_size: Index, last: Index | None = None
+) -> list[ir.Value]:
+    """The sums of `rows` (k stride 1, in the tile's dtype) times columns `first ...` of `b` (k stride 1), row by row.
+
+    Columns past `last`, where given, are not read: they give what column `last` gives.
+    """
     by_column = []
     for q in range(tile.vectors):
-        starts = [b.at(code, 0, code.add(first, q * tile.width + c)) for c in range(tile.width)]
+        columns = [code.add(first, q * tile.width + c) for c in range(tile.width)]
+        columns = columns if last is None else [code.min(c, last) for c in columns]
+        starts = [b.at(code, 0, c) for c in columns]
         by_column.append([_dots(code, tile, rows.buffer, row, b, starts, k_size) for row in rows.starts])
     return [column[r] for r in range(len(rows.starts)) for column in by_column]
 

@@ -31,8 +31,8 @@ from .tiles_epilogue import Epilogue
 from .tiles_frame import Frame
 from .tiles_micro import Panel, Rows, Tile, load_tile, multiply, store_tile, zeros
 
-K_BLOCK = 1024  # elements of K at a time: the tile of A (rows x K_BLOCK) stays in L1
-ROW_BLOCK = 96  # rows of an item, at most
+K_BLOCK = 768  # elements of K at a time: the tile of A (rows x K_BLOCK) stays in L1
+ROW_BLOCK = 192  # rows of an item, at most: its block of A stays in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: its panels of B stay in L2
 CHUNK_WORK = 1_000_000  # flops of the smallest chunk of items given to a thread, about 20 us
 

@@ -66,6 +66,16 @@ def test_causal_and_scale():
     check(normal(1, 2, 19, 8), normal(1, 2, 5, 8, seed=1), normal(1, 2, 5, 8, seed=2), causal=True)
 
 
+def test_causal_over_blocks_of_keys():
+    check(normal(1, 1, 700, 8), normal(1, 1, 700, 8, seed=1), normal(1, 1, 700, 8, seed=2), causal=True)
+
+
+def test_masks_over_blocks_of_keys():
+    mask = np.zeros((3, 1100), bool)
+    mask[0, 1050], mask[1, 3] = True, True
+    check(normal(2, 3, 8), normal(2, 1100, 8, seed=1), normal(2, 1100, 8, seed=2), mask)
+
+
 def test_grouped_heads():
     check(normal(2, 4, 3, 8), normal(2, 2, 7, 8, seed=1), normal(2, 2, 7, 8, seed=2), gqa=2)
 
@@ -92,7 +102,7 @@ def test_dtypes(dtype, numpy, rtol):
 def test_dynamic_sizes():
     q, kv = ("d0", 2, "d1", 16), ("d0", 2, "d2", 16)
     run = compile_kernel(attention_text(q, kv, kv, symbols=("d0", "d1", "d2"), lse=False), context=context())
-    for b, queries, keys in [(1, 1, 1), (2, 13, 5), (1, 100, 70)]:
+    for b, queries, keys in [(1, 1, 1), (2, 13, 5), (1, 100, 70), (1, 2, 600), (1, 3, 0)]:
         x = normal(b, 2, queries, 16), normal(b, 2, keys, 16, seed=1), normal(b, 2, keys, 16, seed=2)
         expected, _ = Attention.reference(*x, None, False, None, 1)
         np.testing.assert_allclose(run(*x, sizes={"d0": b, "d1": queries, "d2": keys}), expected, rtol=2e-5, atol=2e-5)
