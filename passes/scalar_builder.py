@@ -3,7 +3,7 @@
     b.map(lambda s, x, y: s.mul(s.exp(x), s.add(y, 1.0)), x, y)
 
 Operands are `Scalar`s (a value and its dtype) or Python numbers. Everything is dtype-aware; see `scalar_core`
-(arithmetic, comparison, bits), `scalar_cast`, `scalar_divide`, `scalar_math`. This file adds what belongs to a body:
+(arithmetic, comparison, bits), `scalar_cast`, `scalar_divide`, `scalar_math`, `scalar_special`. This file adds what belongs to a body:
 its position in the iteration space, and reads at computed indices.
 """
 
@@ -17,13 +17,13 @@ from mlir import ir
 from ..dialects.dims import Dim
 from ..dialects.status import INDEX_OUT_OF_RANGE
 from .scalar_core import Scalar
-from .scalar_math import ScalarMath
+from .scalar_special import ScalarSpecial
 
 if TYPE_CHECKING:
     from .linalg_builder import LinalgBuilder, Tensor
 
 
-class ScalarBuilder(ScalarMath):
+class ScalarBuilder(ScalarSpecial):
     """Builds the body of one `linalg.generic`."""
 
     def __init__(self, builder: LinalgBuilder, ip: ir.InsertionPoint):

@@ -22,6 +22,7 @@ from . import (  # noqa: F401
     select,
     softmax,
     sorting,
+    special,
     structure,
     unary,
     views,

@@ -206,8 +206,11 @@ class Logit(_Activation, name="logit", category="pointwise"):
 
     @staticmethod
     def reference(x, eps):
+        def rounded(v):
+            return wide(np.asarray(v).astype(x.dtype))
+
         v = wide(x) if eps is None else np.clip(wide(x), eps, 1 - eps)
-        return np.log(v / (1 - v)).astype(x.dtype)
+        return np.log(rounded(v / rounded(1 - v))).astype(x.dtype)
 
     @staticmethod
     def lower(b, x, eps):

@@ -1,6 +1,6 @@
 """Pointwise functions of one tensor, one row each; activations with attributes are in `activation`.
 
-A row `_unary("tanh", "hyperbolic tangent of `x`", lambda x: np.tanh(x))` is an op whose lowering is the scalar function of
+A row `unary("tanh", "hyperbolic tangent of `x`", lambda x: np.tanh(x))` is an op whose lowering is the scalar function of
 the same name (passes/scalar_math.py). `domain` says which dtypes it takes:
 
     float    floats only; the frontend casts integers first
@@ -54,7 +54,7 @@ def torch_function(name: str) -> Callable[..., Any]:
     return call
 
 
-def _unary(
+def unary(
     name: str,
     doc: str,
     reference: Callable[[Any], Any],
@@ -64,7 +64,9 @@ def _unary(
     numerics: str = "bounded",
     low: float = -2.0,
     high: float = 2.0,
+    halves: bool = True,
 ) -> None:
+    """Define one op; `halves` is False where eager has no f16 and bf16."""
     def infer(x: TensorType) -> TensorType:
         takes(x, domain)
         return TensorType(result or x.dtype, x.shape)
@@ -79,12 +81,9 @@ def _unary(
 
     samples = []
     if domain != "bits":
-        samples += [sample((3, 5), low=low, high=high), sample(("bf16", (2, 3)), low=low, high=high)]
-        samples += [
-            sample(specials()),
-            sample(("f64", (4,)), low=low, high=high),
-            sample(("f16", ()), low=low, high=high),
-        ]
+        samples += [sample((3, 5), low=low, high=high), sample(specials()), sample(("f64", (4,)), low=low, high=high)]
+        samples += [sample((d, (2, 3)), low=low, high=high) for d in (("bf16", "f16") if halves else ())]
+        samples += [sample((), low=low, high=high)]
     if domain != "float":
         samples += [sample((d, (2, 3)), low=-5, high=5) for d in ("i32", "i64", "i8")]
         samples += [sample(lambda rng: np.array([0, 1, 127, 128, 255], np.uint8))]
@@ -131,50 +130,50 @@ def _hard(x: Any) -> Any:
     return np.minimum(np.maximum(x + 3, 0), 6)
 
 
-_unary("neg", "`-x`; integers wrap around", lambda x: np.negative(x), domain="number", numerics="exact")
-_unary("abs", "`|x|`; the most negative integer stays", lambda x: np.abs(x), domain="number", numerics="exact")
-_unary(
+unary("neg", "`-x`; integers wrap around", lambda x: np.negative(x), domain="number", numerics="exact")
+unary("abs", "`|x|`; the most negative integer stays", lambda x: np.abs(x), domain="number", numerics="exact")
+unary(
     "sign",
     "-1, 0 or 1 with the sign of `x`; 0 for NaN",
     lambda x: np.where(x != x, 0, np.sign(x)),
     domain="number",
     numerics="exact",
 )
-_unary("exp", "`e^x`", lambda x: np.exp(x))
-_unary("exp2", "`2^x`", lambda x: np.exp2(x))
-_unary("expm1", "`e^x - 1`, accurate near 0", lambda x: np.expm1(x))
-_unary("log", "natural logarithm of `x`", lambda x: np.log(x), low=0.01, high=5)
-_unary("log2", "logarithm of `x` to base 2", lambda x: np.log2(x), low=0.01, high=5)
-_unary("log10", "logarithm of `x` to base 10", lambda x: np.log10(x), low=0.01, high=5)
-_unary("log1p", "`log(1 + x)`, accurate near 0", lambda x: np.log1p(x), low=-0.9)
-_unary("sqrt", "square root of `x`; NaN below 0", lambda x: np.sqrt(x), low=0)
-_unary("rsqrt", "`1 / sqrt(x)`, each rounded", lambda x: 1 / np.sqrt(x), low=0.01)
-_unary("reciprocal", "`1 / x`", lambda x: 1 / x, low=0.1, numerics="exact")
-_unary("sin", "sine of `x` radians", lambda x: np.sin(x))
-_unary("cos", "cosine of `x` radians", lambda x: np.cos(x))
-_unary("tan", "tangent of `x` radians", lambda x: np.tan(x), low=-1.5, high=1.5)
-_unary("asin", "inverse sine; NaN outside `[-1, 1]`", lambda x: np.arcsin(x), low=-1, high=1)
-_unary("acos", "inverse cosine; NaN outside `[-1, 1]`", lambda x: np.arccos(x), low=-1, high=1)
-_unary("atan", "inverse tangent", lambda x: np.arctan(x))
-_unary("sinh", "hyperbolic sine", lambda x: np.sinh(x))
-_unary("cosh", "hyperbolic cosine", lambda x: np.cosh(x))
-_unary("tanh", "hyperbolic tangent", lambda x: np.tanh(x))
-_unary("asinh", "inverse hyperbolic sine", lambda x: np.arcsinh(x))
-_unary("acosh", "inverse hyperbolic cosine; NaN below 1", lambda x: np.arccosh(x), low=1, high=4)
-_unary("atanh", "inverse hyperbolic tangent; NaN outside `[-1, 1]`", lambda x: np.arctanh(x), low=-0.9, high=0.9)
-_unary("erf", "error function, `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`", elementwise(math.erf), "special.erf")
-_unary("erfc", "`1 - erf(x)`, accurate for large `x`", elementwise(math.erfc), "special.erfc")
-_unary("sigmoid", "`1 / (1 + exp(-x))`", sigmoid)
-_unary("silu", "`x / (1 + exp(-x))`", lambda x: x / (1 + np.exp(-x)), "nn.functional.silu")
-_unary("mish", "`x tanh(log(1 + exp(x)))`", lambda x: x * np.tanh(np.log1p(np.exp(x))), "nn.functional.mish")
-_unary(
+unary("exp", "`e^x`", lambda x: np.exp(x))
+unary("exp2", "`2^x`", lambda x: np.exp2(x))
+unary("expm1", "`e^x - 1`, accurate near 0", lambda x: np.expm1(x))
+unary("log", "natural logarithm of `x`", lambda x: np.log(x), low=0.01, high=5)
+unary("log2", "logarithm of `x` to base 2", lambda x: np.log2(x), low=0.01, high=5)
+unary("log10", "logarithm of `x` to base 10", lambda x: np.log10(x), low=0.01, high=5)
+unary("log1p", "`log(1 + x)`, accurate near 0", lambda x: np.log1p(x), low=-0.9)
+unary("sqrt", "square root of `x`; NaN below 0", lambda x: np.sqrt(x), low=0)
+unary("rsqrt", "`1 / sqrt(x)`, each rounded", lambda x: 1 / np.sqrt(x), low=0.01)
+unary("reciprocal", "`1 / x`", lambda x: 1 / x, low=0.1, numerics="exact")
+unary("sin", "sine of `x` radians", lambda x: np.sin(x))
+unary("cos", "cosine of `x` radians", lambda x: np.cos(x))
+unary("tan", "tangent of `x` radians", lambda x: np.tan(x), low=-1.5, high=1.5)
+unary("asin", "inverse sine; NaN outside `[-1, 1]`", lambda x: np.arcsin(x), low=-1, high=1)
+unary("acos", "inverse cosine; NaN outside `[-1, 1]`", lambda x: np.arccos(x), low=-1, high=1)
+unary("atan", "inverse tangent", lambda x: np.arctan(x))
+unary("sinh", "hyperbolic sine", lambda x: np.sinh(x))
+unary("cosh", "hyperbolic cosine", lambda x: np.cosh(x))
+unary("tanh", "hyperbolic tangent", lambda x: np.tanh(x))
+unary("asinh", "inverse hyperbolic sine", lambda x: np.arcsinh(x))
+unary("acosh", "inverse hyperbolic cosine; NaN below 1", lambda x: np.arccosh(x), low=1, high=4)
+unary("atanh", "inverse hyperbolic tangent; NaN outside `[-1, 1]`", lambda x: np.arctanh(x), low=-0.9, high=0.9)
+unary("erf", "error function, `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`", elementwise(math.erf), "special.erf")
+unary("erfc", "`1 - erf(x)`, accurate for large `x`", elementwise(math.erfc), "special.erfc")
+unary("sigmoid", "`1 / (1 + exp(-x))`", sigmoid)
+unary("silu", "`x / (1 + exp(-x))`", lambda x: x / (1 + np.exp(-x)), "nn.functional.silu")
+unary("mish", "`x tanh(log(1 + exp(x)))`", lambda x: x * np.tanh(np.log1p(np.exp(x))), "nn.functional.mish")
+unary(
     "logsigmoid",
     "`min(x, 0) - log(1 + exp(-|x|))`",
     lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
     "nn.functional.logsigmoid",
 )
-_unary("relu", "`max(x, 0)`; NaN stays", lambda x: np.maximum(x, 0), domain="number", numerics="exact")
-_unary(
+unary("relu", "`max(x, 0)`; NaN stays", lambda x: np.maximum(x, 0), domain="number", numerics="exact")
+unary(
     "relu6",
     "`min(max(x, 0), 6)`; NaN stays",
     lambda x: np.minimum(np.maximum(x, 0), 6),
@@ -182,13 +181,11 @@ _unary(
     high=8,
     numerics="exact",
 )
-_unary(
+unary(
     "hardswish", "`x min(max(x + 3, 0), 6) / 6`", lambda x: x * _hard(x) / 6, "nn.functional.hardswish", low=-5, high=5
 )
-_unary(
-    "hardsigmoid", "`min(max(x + 3, 0), 6) / 6`", lambda x: _hard(x) / 6, "nn.functional.hardsigmoid", low=-5, high=5
-)
-_unary(
+unary("hardsigmoid", "`min(max(x + 3, 0), 6) / 6`", lambda x: _hard(x) / 6, "nn.functional.hardsigmoid", low=-5, high=5)
+unary(
     "floor",
     "the largest integer not above `x`",
     lambda x: np.floor(x),
@@ -197,7 +194,7 @@ _unary(
     low=-9,
     high=9,
 )
-_unary(
+unary(
     "ceil",
     "the smallest integer not below `x`",
     lambda x: np.ceil(x),
@@ -206,8 +203,8 @@ _unary(
     low=-9,
     high=9,
 )
-_unary("trunc", "`x` without its fraction", lambda x: np.trunc(x), domain="number", numerics="exact", low=-9, high=9)
-_unary(
+unary("trunc", "`x` without its fraction", lambda x: np.trunc(x), domain="number", numerics="exact", low=-9, high=9)
+unary(
     "round",
     "the nearest integer, ties to even",
     lambda x: np.round(x),
@@ -216,13 +213,13 @@ _unary(
     low=-9,
     high=9,
 )
-_unary("logical_not", "`x == 0`", lambda x: x == 0, domain="any", result="bool", numerics="exact")
-_unary("bitwise_not", "`x` with all bits flipped (bool: not)", lambda x: np.invert(x), domain="bits", numerics="exact")
-_unary("isnan", "true for NaN", lambda x: x != x, domain="number", result="bool", numerics="exact")
-_unary(
+unary("logical_not", "`x == 0`", lambda x: x == 0, domain="any", result="bool", numerics="exact")
+unary("bitwise_not", "`x` with all bits flipped (bool: not)", lambda x: np.invert(x), domain="bits", numerics="exact")
+unary("isnan", "true for NaN", lambda x: x != x, domain="number", result="bool", numerics="exact")
+unary(
     "isinf", "true for both infinities", lambda x: np.abs(x) == np.inf, domain="number", result="bool", numerics="exact"
 )
-_unary(
+unary(
     "isfinite",
     "true for neither NaN nor infinity",
     lambda x: np.isfinite(x),
@@ -230,7 +227,7 @@ _unary(
     result="bool",
     numerics="exact",
 )
-_unary(
+unary(
     "signbit",
     "true for negative numbers and -0.0",
     lambda x: np.signbit(x) if x.dtype.kind == "f" else x < 0,

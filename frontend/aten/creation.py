@@ -82,18 +82,43 @@ def iota(c: Any, size: Dim, start: Any, step: Any, dtype: str) -> Value:
 
 @aten("linspace")
 def linspace(c: Any, start: Any, end: Any, steps: Any, *_: Any, **__: Any) -> Value:
-    """From both ends towards the middle, as eager, so that both ends are exact."""
     dtype = c.out_type.dtype
-    require(dtypes.is_float(dtype) and isinstance(steps, int), "linspace of integers or of symbolic size")
-    require(not isinstance(start, (Value, Expr)) and not isinstance(end, (Value, Expr)), "linspace between tensors")
+    require(dtypes.is_float(dtype), "linspace of integers")
+    return _between(c, start, end, steps, "f64" if dtype == "f64" else "f32").to(dtype).value
+
+
+@aten("logspace")
+def logspace(c: Any, start: Any, end: Any, steps: Any, base: float = 10.0, *_: Any, **__: Any) -> Value:
+    """`base` to the powers of a linspace, computed in f64."""
+    dtype = c.out_type.dtype
+    require(dtypes.is_float(dtype), "logspace of integers")
+    at = _between(c, start, end, steps, "f64")
+    return T(c, c.scalar(float(base), "f64")).op("pow", at).to(dtype).value
+
+
+@aten("linspace.Tensor_Tensor", "linspace.Tensor_Scalar", "linspace.Scalar_Tensor")
+def linspace_tensor(c: Any, start: Any, end: Any, steps: Any, *_: Any, **__: Any) -> Value:
+    return linspace(c, start, end, steps)
+
+
+@aten("logspace.Tensor_Tensor", "logspace.Tensor_Scalar", "logspace.Scalar_Tensor")
+def logspace_tensor(c: Any, start: Any, end: Any, steps: Any, base: float = 10.0, *_: Any, **__: Any) -> Value:
+    return logspace(c, start, end, steps, base)
+
+
+def _between(c: Any, start: Any, end: Any, steps: Any, dtype: str) -> T:
+    """`steps` numbers from `start` to `end`, counted from both ends towards the middle, as eager, so both are exact."""
+    require(isinstance(steps, int) and not isinstance(start, Expr) and not isinstance(end, Expr), "a symbolic linspace")
+    first, last = (T(c, as_value(c, v, dtype)).reshape() for v in (start, end))
     if steps < 2:
-        return c.scalar(float(start), dtype, (steps,))
-    wide = "f64" if dtype == "f64" else "f32"
-    at = T(c, iota(c, steps, 0, 1, wide))
-    step = T(c, c.scalar((float(end) - float(start)) / (steps - 1), wide))
-    low = at * step + float(start)
-    high = float(end) - ((float(steps - 1)) - at) * step
-    return at.lt(float(steps // 2)).where(low, high).to(dtype).value
+        return first.expand(steps)
+    at = T(c, iota(c, steps, 0, 1, dtype))
+    if isinstance(start, Value) or isinstance(end, Value):
+        step = (last - first) / float(steps - 1)
+    else:
+        step = T(c, c.scalar((float(end) - float(start)) / (steps - 1), dtype))
+    low, high = first + at * step, last - (float(steps - 1) - at) * step
+    return at.lt(float(steps // 2)).where(low, high)
 
 
 @aten("eye", "eye.m")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dialects import dtypes
 from ...dialects.op import normalize_dim
 from .promotion import as_value, number, opmath, promote
 from .registry import Value, aten, require
@@ -192,8 +191,3 @@ def glu(c: Any, x: Value, dim: int = -1) -> Value:
     half = t.shape[d] // 2
     a, b = (t.slice(d, start, half).wide() for start in (0, half))
     return (a * b.op("sigmoid")).to(t.dtype).value
-
-
-def is_float(c: Any, x: Value) -> bool:
-    """True for a float tensor."""
-    return dtypes.is_float(c.type(x).dtype)

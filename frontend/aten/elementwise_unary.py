@@ -75,10 +75,24 @@ def signbit(c: Any, x: Value) -> Value:
     return c.scalar(False, "bool", c.type(x).shape) if c.type(x).dtype == "bool" else c.op("signbit", x)
 
 
-@aten("round.decimals")
+@aten("round.decimals", "special_round.decimals")
 def round_decimals(c: Any, x: Value, decimals: int = 0) -> Value:
-    require(decimals == 0, "round to decimals")
-    return c.op("round", x)
+    """`round(x * 10^d) / 10^d`; a negative `d` divides first."""
+    t = T(c, x)
+    if decimals == 0 or not dtypes.is_float(t.dtype):
+        require(decimals == 0, "round of integers to tens")
+        return t.op("round").value
+    wide = t.wide()
+    power = 10.0 ** abs(decimals)
+    made = (wide * power).op("round") / power if decimals > 0 else (wide / power).op("round") * power
+    return made.to(t.dtype).value
+
+
+@aten("angle")
+def angle(c: Any, x: Value) -> Value:
+    """0 for positive, pi for negative numbers; NaN stays."""
+    t = T(c, c.cast(x, c.out_type.dtype))
+    return t.lt(0.0).where(math.pi, t.op("isnan").where(t, 0.0)).value
 
 
 @aten("square")

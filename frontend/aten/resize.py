@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -109,3 +110,45 @@ def _register_linear(spatial: int, stem: str) -> None:
 _LINEAR: dict[int, str] = {1: "upsample_linear1d", 2: "upsample_bilinear2d", 3: "upsample_trilinear3d"}
 for _spatial, _stem in _LINEAR.items():
     _register_linear(_spatial, _stem)
+
+
+# -- cubic ------------------------------------------------------------------------------------------------------
+def _cubic(have: int, want: int, scale: float | None, align: bool) -> tuple[list[list[int]], list[list[float]]]:
+    """The four elements around each output position (edges repeated), and their weights for A = -0.75."""
+    if align:
+        ratio = _f32((have - 1) / (want - 1)) if want > 1 else 0.0
+    else:
+        ratio = _f32(1 / scale) if scale else _f32(have / want)
+    places: list[list[int]] = [[], [], [], []]
+    weights: list[list[float]] = [[], [], [], []]
+    for i in range(want):
+        at = _f32(ratio * i) if align else _f32(_f32(ratio * _f32(i + 0.5)) - 0.5)
+        low = math.floor(at)
+        t = min(max(_f32(at - low), 0.0), 1.0)
+        for k, w in enumerate((_outer(t + 1), _inner(t), _inner(1 - t), _outer(2 - t))):
+            places[k].append(min(max(low + k - 1, 0), have - 1))
+            weights[k].append(w)
+    return places, weights
+
+
+def _inner(x: float, a: float = -0.75) -> float:
+    return ((a + 2) * x - (a + 3)) * x * x + 1
+
+
+def _outer(x: float, a: float = -0.75) -> float:
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+
+@aten("upsample_bicubic2d", "upsample_bicubic2d.vec")
+def bicubic(c: Any, x: Value, size: Any, align: bool, *scales: Any) -> Value:
+    t = T(c, x)
+    dtype = t.dtype
+    require(dtype in ("f32", "f64"), "cubic resizing of integers, or of halves, whose weights eager rounds")
+    have, want = _static(t, c.out_type.shape, 2)
+    for i, scale in reversed(list(enumerate(_factors(2, scales)))):
+        dim = t.rank - 2 + i
+        places, weights = _cubic(have[i], want[i], scale, align)
+        shape = (want[i], *[1] * (1 - i))
+        parts = [_take(t, dim, at) * T(c, literal(c, w, dtype, shape)) for at, w in zip(places, weights)]
+        t = parts[0] + parts[1] + parts[2] + parts[3]
+    return t.value

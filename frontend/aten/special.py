@@ -1,0 +1,54 @@
+"""ATen's special functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .registry import Value, add, aten
+from .tensor_math import T
+
+_OPS = {
+    "lgamma": "lgamma",
+    "special_gammaln": "lgamma",
+    "digamma": "digamma",
+    "special_digamma": "digamma",
+    "special_psi": "digamma",
+    "erfinv": "erfinv",
+    "special_erfinv": "erfinv",
+    "special_ndtri": "ndtri",
+    "special_erfcx": "erfcx",
+    "special_log_ndtr": "log_ndtr",
+    "i0": "i0",
+    "special_i0": "i0",
+    "special_i0e": "i0e",
+    "special_i1": "i1",
+    "special_i1e": "i1e",
+    "special_modified_bessel_i0": "i0",
+    "special_modified_bessel_i1": "i1",
+}
+
+
+def _special(op: str) -> Any:
+    return lambda c, x: c.op(op, c.cast(x, c.out_type.dtype))
+
+
+for _name, _op in _OPS.items():
+    add(_name, _special(_op))
+
+
+@aten("polygamma", "special_polygamma")
+def polygamma(c: Any, n: int, x: Value) -> Value:
+    x = c.cast(x, c.out_type.dtype)
+    return c.op("digamma", x) if n == 0 else c.op("polygamma", x, n=n)
+
+
+@aten("mvlgamma", "special_multigammaln")
+def mvlgamma(c: Any, x: Value, p: int) -> Value:
+    """`p (p - 1) / 4 log(pi) + sum(lgamma(x - j / 2))` for `j < p`."""
+    dtype = c.out_type.dtype
+    t = T(c, c.cast(x, dtype)).wide()
+    total = t.op("lgamma")
+    for j in range(1, p):
+        total = total + (t - j / 2).op("lgamma")
+    return (total + p * (p - 1) / 4 * math.log(math.pi)).to(dtype).value
