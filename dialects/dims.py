@@ -116,6 +116,8 @@ def floordiv(a: Dim, b: Dim, ranges: Mapping[str, tuple[int, int | None]] | None
         g = math.gcd(b, *(abs(c) for c in _terms(a).values()))
         if g > 1:
             return floordiv(_divide_terms(a, g), b // g, ranges)
+        if inner := _inner_division(a, b):
+            return floordiv(*inner, ranges)
     if _within(a, b, ranges):
         return 0
     return _atom("floordiv", a, b)
@@ -358,6 +360,21 @@ def _split_multiple(a: Dim, b: Dim) -> tuple[Dim, Dim]:
         else:
             r[monomial] = r.get(monomial, 0) + c
     return _normal(q), _normal(r)
+
+
+def _inner_division(a: Dim, b: int) -> tuple[Dim, int] | None:
+    """For `a = n + x // p` with one division by a positive int: `(n*p + x, p*b)`, as `a // b == (n*p + x) // (p*b)`."""
+    divisions = [
+        (m, m[0][0])
+        for m, c in _terms(a).items()
+        if c == 1 and len(m) == 1 and m[0][1] == 1 and not isinstance(m[0][0], str) and m[0][0][0] == "floordiv"
+    ]
+    if b <= 0 or len(divisions) != 1:
+        return None
+    monomial, (_, x, p) = divisions[0]
+    if not isinstance(p, int) or p <= 0:
+        return None
+    return (a - Expr({monomial: 1})) * p + x, p * b
 
 
 def _atom_bounds(atom: object, ranges: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:

@@ -66,6 +66,22 @@ def composites_kept(ops: Sequence[Any]) -> Iterator[bool]:
         yield True
 
 
+@contextlib.contextmanager
+def recurrent_cells_decomposed() -> Iterator[bool]:
+    """Trace LSTMs as the steps they consist of, not as oneDNN's op; yields False where torch decides elsewhere."""
+    from torch._decomp import decompositions as module
+
+    choose = getattr(module, "select_one_layer_lstm_function", None)
+    if choose is None or not hasattr(module, "one_layer_lstm"):
+        yield False
+        return
+    module.select_one_layer_lstm_function = lambda *_: module.one_layer_lstm
+    try:
+        yield True
+    finally:
+        module.select_one_layer_lstm_function = choose
+
+
 def _not_implemented(*_args: Any, **_kwargs: Any) -> Any:
     return NotImplemented
 
@@ -183,10 +199,11 @@ def is_mutation(target: Any) -> bool:
 
 def check() -> dict[str, bool]:
     """Run the self-tests: name of the private API -> whether it is there and behaves."""
-    with composites_kept([]) as kept:
+    with composites_kept([]) as kept, recurrent_cells_decomposed() as cells:
         pass
     return {
         "composites_kept": kept,
+        "recurrent_cells_decomposed": cells,
         "fast_reinterpret": fast_reinterpret is not reinterpret,
         "empty_strided": empty_strided((2,), (1,), torch.float32).shape == (2,),
         "tensor_offset": tensor_offset() is not None,

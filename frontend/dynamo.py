@@ -78,16 +78,17 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) 
 
 def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, whole: bool) -> Callable[..., Any]:
     compilation = _Compilation(options)
-    wrapped = compat.aot_module_simplified(
-        gm,
-        inputs,
-        fw_compiler=compilation.compiler("forward", whole),
-        bw_compiler=compilation.compiler("backward", whole),
-        inference_compiler=compilation.compiler("inference", whole),
-        partition_fn=compat.min_cut_rematerialization_partition,
-        decompositions={},
-        keep_inference_input_mutations=True,
-    )
+    with compat.recurrent_cells_decomposed():
+        wrapped = compat.aot_module_simplified(
+            gm,
+            inputs,
+            fw_compiler=compilation.compiler("forward", whole),
+            bw_compiler=compilation.compiler("backward", whole),
+            inference_compiler=compilation.compiler("inference", whole),
+            partition_fn=compat.min_cut_rematerialization_partition,
+            decompositions={},
+            keep_inference_input_mutations=True,
+        )
     if compilation.direct is not None:
         COUNTERS.add("direct")
         return compilation.direct

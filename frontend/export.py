@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from ..dialects.record import Graph, Location
-from . import values
+from . import compat, values
 from .convert import Naming, Part, convert
 from .partition import classify, is_size
 
@@ -85,7 +85,8 @@ def _load(path: str | Path) -> ExportedProgram:
 
 def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[str, str] | None = None) -> Exported:
     """Turn an ExportedProgram into a record; `symbols` maps torch's names of dynamic sizes to the user's."""
-    functional = program.run_decompositions({})
+    with compat.recurrent_cells_decomposed():
+        functional = program.run_decompositions({})
     gm = functional.graph_module
     _drop_checks(gm)
     _refuse(classify(gm))
