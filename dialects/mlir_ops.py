@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from mlir import ir
@@ -24,7 +24,7 @@ PREFIX = "lamina."
 load_all()  # so that `op_class` is one look-up
 
 
-@lru_cache(maxsize=None)
+@cache
 def needs_segments(cls: type[Op]) -> bool:
     """True if the op's operands are ambiguous without `operandSegmentSizes`."""
     return sum(f.kind in (OptionalOperand, Variadic) for f in cls.operands) > 1

@@ -25,7 +25,7 @@ from ..dialects.record import TensorType
 
 Replacement = ir.Value | Sequence[ir.Value] | None
 Pattern = Callable[["Match"], Replacement]
-_MAX_ROUNDS = 16
+_MOST_REWRITES = 16  # per op: patterns that undo each other must not hang the compiler
 
 
 class Match:
@@ -33,6 +33,7 @@ class Match:
 
     def __init__(self, op: ir.Operation, cls: type[Op]):
         self.op, self.cls = op, cls
+        self.built: list[ir.Operation] = []
 
     def __getitem__(self, operand: str) -> Any:
         return self._fields[operand]
@@ -70,6 +71,7 @@ class Match:
     def build(self, name: str, operands: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
         """Build an op with one result before the matched op, at its location."""
         op = build(name, operands, attributes, self.op.location, ir.InsertionPoint(self.op))
+        self.built.append(op)
         return op.results[0]
 
 
@@ -90,32 +92,38 @@ class Patterns:
         return add
 
     def apply(self, function: ir.Operation) -> bool:
-        """Rewrite the ops of `function` until no pattern applies; True if something changed."""
-        changed = False
-        for _ in range(_MAX_ROUNDS):
-            if not self._round(function):
-                return changed
-            changed = True
-        return changed
+        """Rewrite the ops of `function`, and what is built on the way, until no pattern applies; True if any did."""
+        # By first result: the hash of an operation changes with its operands.
+        waiting: dict[ir.Value, ir.Operation] = {}
 
-    def _round(self, function: ir.Operation) -> bool:
+        def wait_for(op: ir.Operation) -> None:
+            if op.name.startswith(PREFIX):
+                waiting[op.results[0]] = op
+
+        for view in function.regions[0].blocks[0].operations:
+            wait_for(view.operation)
+        left = _MOST_REWRITES * (len(waiting) + 8)
         changed = False
-        for view in list(function.regions[0].blocks[0].operations):
-            op = view.operation
+        while waiting and left:
+            op = waiting.pop(next(iter(waiting)))
             patterns = self.by_name.get(op.name.removeprefix(PREFIX))
             cls = op_class(op) if patterns else None
             if not patterns or cls is None or is_unused(op):
                 continue
             match = Match(op, cls)
-            for pattern in patterns:
-                replacement = pattern(match)
-                if replacement is not None:
-                    values = [replacement] if isinstance(replacement, ir.Value) else list(replacement)
-                    for old, new in zip(op.results, values, strict=True):
-                        old.replace_all_uses_with(new)
-                    op.erase()
-                    changed = True
-                    break
+            replacement = next((r for p in patterns if (r := p(match)) is not None), None)
+            if replacement is None:
+                continue
+            values = [replacement] if isinstance(replacement, ir.Value) else list(replacement)
+            for built in match.built:
+                wait_for(built)
+            for old, new in zip(op.results, values, strict=True):
+                for use in old.uses:
+                    wait_for(use.owner.operation)
+                old.replace_all_uses_with(new)
+            op.erase()
+            changed = True
+            left -= 1
         return changed
 
 
