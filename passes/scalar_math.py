@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .scalar_core import Number, Scalar, kind
+from .scalar_core import Number, Scalar, kind, lowest
 from .scalar_divide import ScalarDivide
 
 # functions that are one op of the math dialect
@@ -191,3 +191,15 @@ class ScalarMath(ScalarDivide):
             return self.select(self.isnan(y), y, value)
 
         return self.wide(function, a, b)
+
+    def nextafter(self, a: Scalar | Number, b: Scalar | Number) -> Scalar:
+        """The float next to `a` towards `b`: its bits plus or minus one; NaN if either is."""
+        x, y = self.pair(a, b)
+        bits = {"f64": "i64", "f32": "i32"}.get(x.dtype, "i16")
+        pattern = self.emit("arith.bitcast", (x,), bits)
+        outward = self.ne(self.gt(x, y), self.gt(x, 0.0))  # away from zero: the pattern grows
+        moved = self.select(outward, self.add(pattern, 1), self.sub(pattern, 1))
+        smallest = self.select(self.gt(y, 0.0), self.const(1, bits), self.const(lowest(bits) + 1, bits))
+        moved = self.select(self.eq(x, 0.0), smallest, moved)
+        made = self.select(self.eq(x, y), y, self.emit("arith.bitcast", (moved,), x.dtype))
+        return self.select(self.bitwise_or(self.isnan(x), self.isnan(y)), math.nan, made)

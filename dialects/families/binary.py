@@ -74,7 +74,9 @@ def _binary(
     result: str | None = None,
     numerics: str = "exact",
     samples: tuple = (),
+    widen: bool = True,
 ) -> None:
+    """Define one op; `reference` gets floats as float64, or as they are unless `widen`."""
     if not samples:
         samples = () if domain == "bits" else _FLOATS
         samples += () if domain == "float" else _INTS
@@ -85,7 +87,7 @@ def _binary(
 
     def evaluate(x: Any, y: Any) -> Any:
         with np.errstate(all="ignore"):
-            value = np.asarray(reference(wide(x), wide(y)))
+            value = np.asarray(reference(wide(x), wide(y)) if widen else reference(x, y))
         return value.astype(np.bool_ if result == "bool" else x.dtype)
 
     def lower(b: Any, x: Any, y: Any) -> Any:
@@ -229,6 +231,14 @@ _binary("lt", "`x < y`", lambda x, y: x < y, domain="any", result="bool")
 _binary("le", "`x <= y`", lambda x, y: x <= y, domain="any", result="bool")
 _binary("gt", "`x > y`", lambda x, y: x > y, domain="any", result="bool")
 _binary("ge", "`x >= y`", lambda x, y: x >= y, domain="any", result="bool")
+_binary(
+    "nextafter",
+    "the float next to `x` towards `y`; NaN if either is",
+    lambda x, y: np.nextafter(x, y),
+    domain="float",
+    samples=(sample((5,), (5,)), sample(pairs, row), sample(("f64", (3,)), ("f64", (3,)))),
+    widen=False,
+)
 
 
 class Div(Op, name="div", category="pointwise"):

@@ -80,6 +80,7 @@ _register("remainder", _plain("remainder"), "Tensor", "Scalar", "Scalar_Tensor")
 _register("copysign", _float("copysign"), "Tensor", "Scalar")
 for _name in "atan2 arctan2 hypot logaddexp".split():
     add(_name, _float("atan2" if _name == "arctan2" else _name))
+add("nextafter", _plain("nextafter"))
 for _name in ("xlogy", "special_xlogy"):
     _tensor = "Tensor" if _name == "xlogy" else "default"
     _others = ("Scalar_Other", "Scalar_Self") if _name == "xlogy" else ("other_scalar", "self_scalar")
@@ -231,3 +232,13 @@ def xlog1py(c: Any, x: Any, y: Any) -> Value:
     a, b = (T(c, as_value(c, v, opmath(dtype))) for v in (x, y))
     made = a.eq(0.0).where(0.0, a * b.op("log1p"))
     return b.op("isnan").where(b, made).to(dtype).value
+
+
+@aten("isin.Tensor_Tensor", "isin.Tensor_Scalar", "isin.Scalar_Tensor")
+def isin(c: Any, elements: Any, tests: Any, assume_unique: bool = False, invert: bool = False) -> Value:
+    """Whether each element equals one of `tests`; all pairs are compared."""
+    (a, b), _ = promote(c, elements, tests)
+    t, u = T(c, a), T(c, b)
+    u = u.reshape(u.numel(*range(u.rank)))
+    found = t.unsqueeze(-1).op("eq", u).op("any", dims=(t.rank,), keepdim=False)
+    return (found.op("logical_not") if invert else found).value
