@@ -143,7 +143,7 @@ def show(request: Message) -> Message:
 
 @job
 def echo(request: Message) -> Message:
-    """Send the request back; with "fail", "abort" or "sleep" in the header, show what a bad job looks like."""
+    """Send the request back; "fail", "abort", "sleep" and "allocate" in the header show what bad jobs look like."""
     import os
     import time
 
@@ -153,6 +153,7 @@ def echo(request: Message) -> Message:
         print("about to abort", file=sys.stderr, flush=True)
         os.abort()
     time.sleep(request.header.get("sleep", 0))
+    bytearray(request.header.get("allocate", 0))
     return Message({**request.header, "modules": [m for m in ("mlir.ir", "torch") if m in sys.modules]}, request.blobs)
 
 

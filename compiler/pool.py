@@ -49,6 +49,7 @@ class Worker:
 
     def __init__(self, connection: socket.socket, log: IO[bytes]):
         self.connection, self.log = connection, log
+        self.proven = False  # it has answered once
 
     def read_log(self) -> str:
         """The last lines of the log: the assertion of an abort, and the Python stack."""
@@ -67,14 +68,14 @@ class Pool:
         self.size = size
         self._changed = threading.Condition()
         self._idle: list[Worker] = []
-        self._count = 0
+        self._all: set[Worker] = set()
         self._control: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
 
     def warm(self) -> None:
         """Start the zygote and all workers in the background."""
         with self._changed:
-            while self._count < self.size:
+            while len(self._all) < self.size:
                 self._idle.append(self._fork())
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Message | Died]]:
@@ -83,12 +84,13 @@ class Pool:
         try:
             while waiting or running:
                 while waiting and (worker := self._take(wait=not running)):
-                    job = waiting.popleft()
-                    running[worker.connection] = (worker, job)
                     try:
-                        messages.send(worker.connection, job)
+                        messages.send(worker.connection, waiting[0])
                     except messages.Closed:
-                        pass  # it reads as closed below
+                        if worker.proven:  # it died while it was idle: somebody killed it, and not for this job
+                            self._drop(worker)
+                            continue
+                    running[worker.connection] = (worker, waiting.popleft())
                 for connection in select_readable(list(running)):
                     worker, job = running.pop(connection)
                     yield job, self._finish(worker)
@@ -97,19 +99,20 @@ class Pool:
                 self._drop(worker)
 
     def close(self) -> None:
-        """End all idle workers and the zygote."""
+        """End all idle workers and the zygote; busy workers end after their job."""
         with self._changed:
             for worker in self._idle:
                 worker.close()
             if self._control:
                 self._control.close()
             if self._zygote:
+                self._zygote.kill()  # it holds nothing, and may still be importing
                 self._zygote.wait()
-            self._idle, self._count, self._control, self._zygote = [], 0, None, None
+            self._idle, self._all, self._control, self._zygote = [], set(), None, None
 
     def forget(self) -> None:
         """In a forked child: close our copies of the sockets, so that the workers still see the parent's end."""
-        for worker in self._idle:
+        for worker in self._all:
             worker.close()
         if self._control:
             self._control.close()
@@ -119,7 +122,7 @@ class Pool:
             while True:
                 if self._idle:
                     return self._idle.pop()
-                if self._count < self.size:
+                if len(self._all) < self.size:
                     return self._fork()
                 if not wait:
                     return None
@@ -132,30 +135,39 @@ class Pool:
             died = Died(worker.read_log())
             self._drop(worker)
             return died
+        worker.proven = True
         with self._changed:
-            self._idle.append(worker)
-            self._changed.notify()
+            if worker in self._all:  # the pool was not closed meanwhile
+                self._idle.append(worker)
+                self._changed.notify()
+            else:
+                worker.close()
         return reply
 
     def _drop(self, worker: Worker) -> None:
         worker.close()
         with self._changed:
-            self._count -= 1
+            self._all.discard(worker)
             self._changed.notify()
 
     def _fork(self) -> Worker:
         """Ask the zygote for one more worker; `_changed` is held. It reads our first message when it is ready."""
-        if not self._zygote or self._zygote.poll() is not None or not self._control:
-            self._start_zygote()
         ours, theirs = socket.socketpair()
         log = tempfile.TemporaryFile(buffering=0)
         with theirs:
-            try:
-                socket.send_fds(self._control, [b"f"], [theirs.fileno(), log.fileno()])  # type: ignore[list-item]
-            except OSError as error:
-                raise WorkerError(f"the compile workers cannot be started: {error}; {_WAY_OUT}") from None
-        self._count += 1
-        return Worker(ours, log)
+            for last in (False, True):
+                if not self._zygote or self._zygote.poll() is not None:
+                    self._start_zygote()
+                try:
+                    socket.send_fds(self._control, [b"f"], [theirs.fileno(), log.fileno()])  # type: ignore[list-item]
+                    break
+                except OSError as error:
+                    if last:
+                        raise WorkerError(f"the compile workers cannot be started: {error}; {_WAY_OUT}") from None
+                    self._zygote = None  # it was killed a moment ago
+        worker = Worker(ours, log)
+        self._all.add(worker)
+        return worker
 
     def _start_zygote(self) -> None:
         if not sys.executable:
@@ -163,7 +175,7 @@ class Pool:
         ours, theirs = socket.socketpair()
         package = __package__ or ""
         path = [p or os.getcwd() for p in sys.path]
-        command = [sys.executable, "-c", _START.format(package=package), str(theirs.fileno()), *path]
+        command = [sys.executable, "-W", "ignore", "-c", _START.format(package=package), str(theirs.fileno()), *path]
         with theirs:
             try:
                 self._zygote = subprocess.Popen(

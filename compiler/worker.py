@@ -14,6 +14,7 @@ torch is never imported.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import resource
 import signal
@@ -57,6 +58,7 @@ def import_compiler() -> str:
         from . import jobs
 
         jobs.import_all()
+        gc.freeze()  # collections in the workers must not copy these pages
     except Exception:
         return traceback.format_exc()
     return ""

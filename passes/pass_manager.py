@@ -156,12 +156,15 @@ def _probe(step: Step, watch: Observer, state: _Run) -> Callable[[Any, Any], Non
 
 
 def _verify(module: ir.Module, watch: Observer, after: str) -> None:
+    started = time.perf_counter()
     try:
         module.operation.verify()
         if watch.verifier:
             watch.verifier(module)
     except Exception as error:
         raise PassFailure(f"the IR of '{watch.label}' is wrong after {after}: {error}", after) from error
+    if watch.times:
+        watch.times.add("verification", time.perf_counter() - started)
 
 
 def _failure(

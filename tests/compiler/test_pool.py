@@ -59,6 +59,33 @@ def test_a_job_that_takes_too_long_dies(pool):
     assert isinstance(died, Died) and "Timeout" in died.log
 
 
+def test_memory_is_limited(pool):
+    assert only(pool, echo(allocate=64 << 30)).header["error"]["type"] == "MemoryError"
+
+
+def test_workers_that_were_killed_while_idle_are_replaced(pool):
+    for _ in pool.run([echo(n=n) for n in range(4)]):
+        pass
+    for pid in children(pool._zygote.pid):
+        os.kill(pid, 9)
+    os.kill(pool._zygote.pid, 9)
+    pool._zygote.wait()
+    time.sleep(0.1)
+    assert only(pool, echo(n=8)).header["n"] == 8
+
+
+def children(pid):
+    """The processes whose parent is `pid`."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and open(f"/proc/{name}/stat").read().rsplit(")", 1)[1].split()[1] == str(pid):
+                found.append(int(name))
+        except OSError:
+            pass  # it is gone
+    return found
+
+
 def test_large_messages(pool):
     blob = os.urandom(5_000_000)
     assert only(pool, Message({"job": "echo"}, [blob])).blobs[0] == blob
@@ -118,6 +145,19 @@ def test_the_users_process_imports_neither_mlir_nor_llvm():
 def test_in_process_for_debugging():
     done = python("print(ask(), type(pools.pool()).__name__)", env={**os.environ, "LAMINA_INPROCESS": "1"})
     assert done.stdout == "[5] InProcess\n"
+
+
+def test_workers_that_cannot_start_say_why(tmp_path):
+    (tmp_path / "llvmlite.py").write_text("raise ImportError('no llvmlite here')")
+    done = python(
+        f"""
+        sys.path.insert(0, {str(tmp_path)!r})
+        pools.pool().close()
+        ((_, died),) = pools.pool().run([Message({{"job": "echo"}})])
+        print(died.log.splitlines()[-1])
+        """
+    )
+    assert done.stdout == "ImportError: no llvmlite here\n", done.stderr
 
 
 def test_a_forked_child_has_its_own_workers():
