@@ -132,9 +132,10 @@ def evict(root: Path, limit: int) -> int:
 
 
 def clear(root: Path | None = None) -> int:
-    """Remove every entry and return how many there were."""
-    paths = [path for path, _, _ in entries(root or cache_root())]
-    for path in paths:
+    """Remove every entry and return how many there were; the reproducers of failures go too."""
+    where = root or cache_root()
+    paths = [path for path, _, _ in entries(where)]
+    for path in (*paths, *where.glob("reproducers/*")):
         path.unlink(missing_ok=True)
     return len(paths)
 
