@@ -19,6 +19,7 @@ from ..dialects.dtypes import DTYPES
 from ..dialects.mlir_ops import attributes_of, op_class, operands_of
 from ..dialects.status import INDEX_OUT_OF_RANGE
 from .evaluate import Evaluator
+from .evaluate_accesses import Accesses
 from .index_algebra import Ranges
 from .ir_cache import IrCache
 from .kernel_functions import strings
@@ -45,22 +46,29 @@ class Scalars(ScalarMath):
 
 
 class DirectKernel:
-    """One kernel on its way from a `lamina` root op to loops; `emission` is the open loops-level function."""
+    """The kernel of `graph` around `root`, on its way to loops: opens the loops-level function beside the old one."""
 
-    def __init__(self, graph: TensorGraph, root: ir.Operation, b: LoopsBuilder, emission: Any):
+    def __init__(self, graph: TensorGraph, root: ir.Operation):
         cls = op_class(root)
         assert cls is not None
-        self.graph, self.root, self.b = graph, root, b
+        self.graph, self.root = graph, root
+        self.function = _loops_function(graph)
+        block = self.function.regions[0].blocks[0]
+        arguments = list(block.arguments)
+        count, tensors = len(graph.inputs), len(graph.inputs) + len(graph.results)
+        self.b = b = LoopsBuilder(block, graph.op.location)
+        self.status, *sizes, self.begin, self.end = arguments[tensors:]
+        for name, value in zip(graph.symbols, sizes):
+            b.bind(name, value)
+        self.inputs: dict[ir.Value, ir.Value] = dict(zip(graph.inputs, arguments))
         self.name = cls.name
         self.operands: dict[str, Any] = operands_of(root)
         self.attributes: dict[str, Any] = attributes_of(root)
-        self.begin, self.end, self.status = emission.begin, emission.end, emission.status
-        self.inputs: dict[ir.Value, ir.Value] = emission.inputs
         self.cache = IrCache(b.context)
         self.ranges = Ranges()
-        self.evaluator = Evaluator(graph, b, emission.inputs, self.ranges, emission.status)
+        self.evaluator = Evaluator(graph, b, self.inputs, self.ranges, self.status)
         self.result_names = [f.name for f in cls.results]
-        self.outputs = self._outputs(emission.outputs)
+        self.outputs = self._outputs(arguments[count:tensors])
         self._frees: list[ir.Value] = []
 
     def _outputs(self, memrefs: Sequence[ir.Value]) -> dict[str, list[ir.Value]]:
@@ -105,6 +113,13 @@ class DirectKernel:
     def read(self, value: ir.Value, index: Sequence[Dim]) -> Scalar:
         """The element of an operand at `index`."""
         return Scalar(self.evaluator.at(value, index), self.dtype(value))
+
+    def depends(self, value: ir.Value, index: Callable[[Dim], Sequence[Dim]]) -> bool:
+        """Whether the element of `value` at `index(c)` is another one for another `c`."""
+        name = self.fresh("c")
+        walk = Accesses(self.graph, self.ranges.copy())
+        walk.at(value, index(dims.symbol(name)))
+        return any(name in dims.symbols(e) for e in walk.expressions())
 
     def store(self, result: str, offset: Dim, value: Scalar) -> None:
         """Write one element of a result, at its flat position."""
@@ -220,10 +235,14 @@ class DirectKernel:
             self._frees.append(made)
         return made
 
-    def release(self) -> None:
-        """Free the scratch buffers; the last thing of the body."""
+    def close(self, items: Dim, grain: Dim) -> None:
+        """Free the scratch buffers, end the function, say what its range is, and drop the old function."""
         for memref in self._frees:
             self.b.op("memref.dealloc", (memref,))
+        self.b.op("func.return", ())
+        self.function.attributes["lamina.range"] = ir.StringAttr.get(str(items))
+        self.function.attributes["lamina.grain"] = ir.StringAttr.get(str(grain))
+        self.graph.op.erase()
 
     def same_buffer(self, operand: ir.Value, result: str) -> ir.Value | None:
         """Whether a result is written in place over `operand`, known when the kernel runs; None if it cannot be."""
@@ -233,6 +252,20 @@ class DirectKernel:
         name = "memref.extract_aligned_pointer_as_index"
         ends = [b.value(name, (m,), b.index) for m in (self.inputs[operand], self.outputs[result][0])]
         return b.value("arith.cmpi", ends, b.i1, predicate=b.number(0, b.i64))
+
+
+def _loops_function(graph: TensorGraph) -> ir.Operation:
+    """An empty function with the loops-level signature (contracts, section 6), before the old one and named like it."""
+    op, dynamic = graph.op, ir.ShapedType.get_dynamic_size()
+    elements = [ir.RankedTensorType(v.type).element_type for v in [*graph.inputs, *graph.results]]
+    flat = [ir.MemRefType.get([dynamic], e) for e in (*elements, ir.IntegerType.get_signless(32))]
+    types = [*flat, *[ir.IndexType.get()] * (len(graph.symbols) + 2)]
+    kept = ("sym_name", "lamina.kind", "lamina.symbols", "lamina.label", "lamina.arg_dims", "lamina.result_dims")
+    attributes = {k: op.attributes[k] for k in kept if k in op.attributes}
+    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+    made = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=op.location, ip=ir.InsertionPoint(op))
+    made.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
+    return made
 
 
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")

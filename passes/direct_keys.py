@@ -27,11 +27,22 @@ def entry_dtypes(dtype: str) -> tuple[str, ...]:
 
 def entry(s: Scalars, element: Scalar, position: Scalar, descending: bool) -> tuple[Scalar, ...]:
     """The entry of an element, one scalar per array."""
-    key, at = _key(s, element), s.cast(position, "u64")
-    key = s.bitwise_not(key) if descending else key
+    key, at = order_key(s, element, descending), s.cast(position, "u64")
     if key.dtype == "u64":
         return key, at
     return (s.bitwise_or(s.emit("arith.shli", (s.cast(key, "u64"), s.const(32, "u64")), "u64"), at),)
+
+
+def order_key(s: Scalars, x: Scalar, descending: bool) -> Scalar:
+    """The key alone, u32 or u64."""
+    return s.bitwise_not(_key(s, x)) if descending else _key(s, x)
+
+
+def entry_key(s: Scalars, entry: Sequence[Scalar]) -> Scalar:
+    """The key in an entry, as order_key gave it."""
+    if len(entry) > 1:
+        return entry[0]
+    return s.cast(s.emit("arith.shrui", (entry[0], s.const(32, "u64")), "u64"), "u32")
 
 
 def entry_position(s: Scalars, entry: Sequence[Scalar]) -> Scalar:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 
-from ..dialects.dims import Dim, ceildiv, dim_min, product
+from ..dialects.dims import Dim, ceildiv, dim_min, floordiv, product
 from .direct_kernel import DirectKernel, Scalars, around, grain
 from .scalar_core import Scalar, highest, kind, lowest
 
 STRIP = 64
+LANES = 4  # an f64 addition takes four cycles: one row alone would wait for each
 
 # step(s, element, position, *accumulators) -> the next accumulators, which are what is stored
 Step = Callable[..., Sequence[Scalar]]
+Inits = Sequence[tuple[bool | int | float, str]]  # the accumulators' start values and dtypes
 
 
 def cumsum(k: DirectKernel) -> tuple[Dim, Dim]:
@@ -73,9 +75,7 @@ def _wide(k: DirectKernel) -> str:
     return {"f32": "f64", "f16": "f32", "bf16": "f32"}.get(dtype, dtype)
 
 
-def _scan(
-    k: DirectKernel, inits: Sequence[tuple[bool | int | float, str]], step: Step, results: list[str]
-) -> tuple[Dim, Dim]:
+def _scan(k: DirectKernel, inits: Inits, step: Step, results: list[str]) -> tuple[Dim, Dim]:
     x = k.operands["x"]
     outer, n, inner = around(k.shape(x), k.attributes["dim"])
     if product(inner) == 1:
@@ -83,24 +83,51 @@ def _scan(
     return _strips(k, inits, step, results, outer, n, inner)
 
 
-def _rows(k, inits, step, results, outer, n, inner) -> tuple[Dim, Dim]:
-    x, rows = k.operands["x"], product(outer)
-    rank = len(k.shape(x))
-    with k.loop(rows, k.begin, k.end) as row:
-        front = k.ranges.delinearize(row, outer)
-
-        def body(i: Dim, *acc: Scalar) -> Sequence[Scalar]:
-            index = (*front, i, *([0] * len(inner))) if rank else ()
-            value = k.read(x, index)
-            made = step(k.s, value, Scalar(k.b.dim(i), "index"), *acc)
-            _store(k, results, row * n + i, made)
-            return made
-
-        k.fold(n, [k.s.const(v, d) for v, d in inits], body)
-    return rows, grain(n * 4)
+def _rows(
+    k: DirectKernel, inits: Inits, step: Step, results: list[str], outer: Sequence[Dim], n: Dim, inner: Sequence[Dim]
+) -> tuple[Dim, Dim]:
+    """Rows in groups of LANES, whose chains of dependent additions overlap, then the rest one by one."""
+    b = k.b
+    begin, end = b.bind_fresh(k.begin), b.bind_fresh(k.end)
+    groups = b.bind_fresh(b.dim(floordiv(end - begin, LANES)))
+    with k.loop(product(outer), 0, b.dim(groups)) as group:
+        first = begin + group * LANES
+        _walk_rows(k, inits, step, results, [first + lane for lane in range(LANES)], outer, n, inner)
+    with k.loop(product(outer), b.dim(begin + groups * LANES), k.end) as row:
+        _walk_rows(k, inits, step, results, [row], outer, n, inner)
+    return product(outer), grain(n * 2)
 
 
-def _strips(k, inits, step, results, outer, n, inner) -> tuple[Dim, Dim]:
+def _walk_rows(
+    k: DirectKernel,
+    inits: Inits,
+    step: Step,
+    results: list[str],
+    rows: Sequence[Dim],
+    outer: Sequence[Dim],
+    n: Dim,
+    inner: Sequence[Dim],
+) -> None:
+    x = k.operands["x"]
+    rows = [k.b.bind_fresh(k.b.dim(row)) for row in rows]
+    fronts = [k.ranges.delinearize(row, outer) for row in rows]
+
+    def body(i: Dim, *acc: Scalar) -> Sequence[Scalar]:
+        made: list[Scalar] = []
+        for lane, (row, front) in enumerate(zip(rows, fronts)):
+            index = (*front, i, *([0] * len(inner))) if k.shape(x) else ()
+            mine = acc[lane * len(inits) : (lane + 1) * len(inits)]
+            new = step(k.s, k.read(x, index), Scalar(k.b.dim(i), "index"), *mine)
+            _store(k, results, row * n + i, new)
+            made += new
+        return made
+
+    k.fold(n, [k.s.const(v, d) for _ in rows for v, d in inits], body)
+
+
+def _strips(
+    k: DirectKernel, inits: Inits, step: Step, results: list[str], outer: Sequence[Dim], n: Dim, inner: Sequence[Dim]
+) -> tuple[Dim, Dim]:
     x, width = k.operands["x"], product(inner)
     strips = ceildiv(width, STRIP)
     buffers = [k.scratch(STRIP, dtype) for _, dtype in inits]

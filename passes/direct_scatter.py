@@ -6,7 +6,7 @@ Positions that differ in a dim other than `dim` never meet, so they are the work
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from mlir import ir
@@ -51,22 +51,39 @@ def scatter(k: DirectKernel) -> tuple[Dim, Dim]:
                     updates,
                     lambda at, c=c: k.put(y, place(at, c)[1], _identity(k, reduce, dtype)),
                 )
-        with k.loop(count) as m, k.loop(inner, low, high) as c:
-            here = place(m, c)[0]
 
-            def write(at: Dim, c: Dim = c, here: tuple[Dim, ...] = here) -> None:
-                flat = place(at, c)[1]
-                new = k.read(src, here)
-                if reduce != "none":
-                    old = k.load(y, flat, dtype)
-                    new = combine(k.s, reduce, old, new)
-                k.put(y, flat, new)
+        def write(at: Dim, here: tuple[Dim, ...], c: Dim) -> None:
+            flat = place(at, c)[1]
+            new = k.read(src, here)
+            if reduce != "none":
+                new = combine(k.s, reduce, k.load(y, flat, dtype), new)
+            k.put(y, flat, new)
 
-            _update(k, index, here, d, shape, updates, write)
+        whole = all(a == u for a, u in zip(after, updates[d + 1 :])) if shape else False
+        with k.loop(count) as m:
+            if whole and not k.depends(index, lambda c: place(m, c)[0]):
+                # one position for the whole row: it is checked once, and the row is written by a plain loop
+                def write_row(at: Dim, m: Dim = m) -> None:
+                    with k.loop(inner, low, high) as c:
+                        write(at, place(m, c)[0], c)
+
+                _update(k, index, place(m, 0)[0], d, shape, updates, write_row)
+            else:
+                with k.loop(inner, low, high) as c:
+                    here = place(m, c)[0]
+                    _update(k, index, here, d, shape, updates, lambda at, here=here, c=c: write(at, here, c))
     return outer * inner, grain(n + count * 2)
 
 
-def _update(k: DirectKernel, index: ir.Value, here, d: int, shape, updates, write) -> None:
+def _update(
+    k: DirectKernel,
+    index: ir.Value,
+    here: Sequence[Dim],
+    d: int,
+    shape: Sequence[Dim],
+    updates: Sequence[Dim],
+    write: Callable[[Dim], None],
+) -> None:
     """Call `write(position)` for update `here` if it exists and its position is in range."""
     inside: ir.Value | None = None
     for axis, (size, limit) in enumerate(zip(shape, updates)):
@@ -96,7 +113,7 @@ def segments(k: DirectKernel, outer: Dim, inner: Dim) -> Iterator[tuple[Dim, ir.
         yield o, low, high
 
 
-def unless(k: DirectKernel, condition: ir.Value | None, then) -> None:
+def unless(k: DirectKernel, condition: ir.Value | None, then: Callable[[], None]) -> None:
     """`if not condition: then()`; a condition that is None never holds."""
     if condition is None:
         then()
@@ -123,6 +140,3 @@ def _identity(k: DirectKernel, reduce: str, dtype: str) -> Scalar:
     values = {"add": 0, "mul": 1, "amax": lowest(dtype), "amin": highest(dtype)}
     value = values.get(reduce, 0)
     return k.s.const(float(value) if kind(dtype) == "float" else value, dtype)
-
-
-__all__: Sequence[str] = ("combine", "scatter", "segments", "unless")

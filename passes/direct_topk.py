@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from ..dialects.dims import Dim, product
+from collections.abc import Callable, Sequence
+
+from mlir import ir
+
+from ..dialects.dims import Dim, ceildiv, dim_min, product
 from .direct_kernel import DirectKernel, around, grain
-from .direct_keys import entry, entry_dtypes, entry_position, insert_entry, load_entry
+from .direct_keys import entry, entry_dtypes, entry_key, entry_position, insert_entry, is_packed, load_entry, order_key
 from .direct_sort import sort_rows
 from .scalar_core import Scalar
 
 # An insertion into a list of k moves k / 2 entries, and about k ln(n / k) of n random elements are inserted.
 LONGEST_LIST = 64
+BLOCK = 64
 
 
 def topk(k: DirectKernel) -> tuple[Dim, Dim]:
@@ -28,17 +33,14 @@ def topk(k: DirectKernel) -> tuple[Dim, Dim]:
         def index(i: Dim) -> tuple[Dim, ...]:
             return (*front, i, *back) if k.shape(x) else ()
 
-        def step(i: Dim, count: Scalar) -> list[Scalar]:
+        def insert(i: Dim, last: Scalar) -> None:
             new = entry(k.s, k.read(x, index(i)), Scalar(k.b.dim(i), "index"), largest)
-            s = k.s
-            last = s.minimum(count, kept - 1)
-            better = s.lt(new[0], k.load(arrays[0], kept - 1, "u64"))
-            take = s.bitwise_or(s.lt(count, kept), better)
-            k.when(take.value, lambda: insert_entry(k, arrays, 0, last, new))
-            return [s.minimum(s.add(count, 1), kept)]
+            insert_entry(k, arrays, 0, last, new)
 
+        with k.loop(kept) as i:
+            insert(i, Scalar(k.b.dim(i), "index"))
         if kept:
-            k.fold(n, [k.s.const(0, "index")], step)
+            _improve(k, arrays, n, kept, largest, index, insert)
         with k.loop(kept) as i:
             at = entry_position(k.s, load_entry(k, arrays, i))
             flat = (outer * kept + i) * product(after) + inner
@@ -46,3 +48,43 @@ def topk(k: DirectKernel) -> tuple[Dim, Dim]:
             if k.outputs["values"]:
                 k.store("values", flat, k.read(x, index(k.b.bind_fresh(at.value))))
     return rows, grain(n * 2)
+
+
+def _improve(
+    k: DirectKernel,
+    arrays: Sequence[ir.Value],
+    n: Dim,
+    kept: int,
+    largest: bool,
+    index: Callable[[Dim], tuple[Dim, ...]],
+    insert: Callable[[Dim, Scalar], None],
+) -> None:
+    """Take what is better than the worst entry kept, from element `kept` on.
+
+    A block is looked at closely only if the smallest of its keys is better, which a vectorised loop finds out.
+    """
+    x, b = k.operands["x"], k.b
+
+    def key(at: Dim) -> Scalar:
+        return order_key(k.s, k.read(x, index(at)), largest)
+
+    def worst() -> Scalar:
+        return entry_key(k.s, load_entry(k, arrays, kept - 1))
+
+    with k.loop(n, 0, b.dim(ceildiv(n - kept, BLOCK))) as block:
+        first = kept + block * BLOCK
+        length = b.bind_fresh(b.dim(dim_min(BLOCK, n - first)))
+
+        def smaller(i: Dim, best: Scalar, first: Dim = first) -> list[Scalar]:
+            return [k.s.minimum(best, key(b.bind_fresh(b.dim(first + i))))]
+
+        unsigned = "u32" if is_packed(k.dtype(x)) else "u64"
+        (best,) = k.fold(length, [k.s.const(-1, unsigned)], smaller)
+
+        def look_closely(first: Dim = first, length: Dim = length) -> None:
+            with k.loop(BLOCK, 0, length) as i:
+                at = b.bind_fresh(b.dim(first + i))
+                better = k.s.lt(key(at), worst())
+                k.when(better.value, lambda: insert(at, k.s.const(kept - 1, "index")))
+
+        k.when(k.s.lt(best, worst()).value, look_closely)

@@ -1,7 +1,7 @@
 """Emit the kernels of direct ops (sort, scan, scatter …), each by its own function: one table, by the op's name.
 
 An emitter is a function of a `DirectKernel` that writes the body for work items `begin .. end` and returns the number of
-items and the grain. A kernel of a direct kind that was lowered to linalg after all goes to the loop emitter.
+items and the grain. A module holds one kernel; if its root was lowered to linalg after all, the loop emitter takes it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from .direct_search import searchsorted
 from .direct_slice_scatter import slice_scatter
 from .direct_sort import sort
 from .direct_topk import topk
-from .emit_loops import _emit as emit_lowered
-from .emit_loops import loops_function
+from .emit_loops import emit_loops
 from .kernel_functions import kernels
 from .registry import register
 from .tensor_graph import TensorGraph
@@ -64,25 +63,12 @@ def emit_direct(module: ir.Module) -> None:
     """
     with module.context, ir.Location.unknown():
         for op in kernels(module):
-            if "lamina.range" in op.attributes:
-                continue
             roots = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name.startswith("lamina.")]
             if not roots:
-                emit_lowered(op)
-                continue
+                emit_loops(module)
+                return
             cls = op_class(roots[0])
             if len(roots) != 1 or cls is None or cls.name not in EMITTERS:
                 raise NotImplementedError(f"no direct emitter for {', '.join(r.name for r in roots)}")
-            _emit(op, roots[0], EMITTERS[cls.name])
-
-
-def _emit(op: ir.Operation, root: ir.Operation, emitter: Callable) -> None:
-    graph = TensorGraph(op)
-    function, b, emission = loops_function(graph)
-    kernel = DirectKernel(graph, root, b, emission)
-    items, grain = emitter(kernel)
-    kernel.release()
-    b.op("func.return", ())
-    function.attributes["lamina.range"] = ir.StringAttr.get(str(items))
-    function.attributes["lamina.grain"] = ir.StringAttr.get(str(grain))
-    op.erase()
+            kernel = DirectKernel(TensorGraph(op), roots[0])
+            kernel.close(*EMITTERS[cls.name](kernel))
