@@ -34,13 +34,13 @@ def emit_loops(module: ir.Module, vector_bits: int = 256) -> None:
     """
     with module.context, ir.Location.unknown():
         for op in kernels(module):
-            _emit(op)
+            _emit(op, vector_bits)
 
 
-def _emit(op: ir.Operation) -> None:
+def _emit(op: ir.Operation, vector_bits: int) -> None:
     graph = TensorGraph(op)
     nests = plan_nests(graph)
-    function, b, emission = loops_function(graph)
+    function, b, emission = loops_function(graph, vector_bits)
     emission.emit(nests)
     b.op("func.return", ())
     function.attributes["lamina.range"] = ir.StringAttr.get(str(emission.range))
@@ -48,7 +48,7 @@ def _emit(op: ir.Operation) -> None:
     op.erase()
 
 
-def loops_function(graph: TensorGraph) -> tuple[ir.Operation, LoopsBuilder, Emission]:
+def loops_function(graph: TensorGraph, vector_bits: int) -> tuple[ir.Operation, LoopsBuilder, Emission]:
     """An empty loops-level function for `graph`, placed before it, and what writes into it."""
     op = graph.op
     index, i32 = ir.IndexType.get(), ir.IntegerType.get_signless(32)
@@ -70,4 +70,4 @@ def loops_function(graph: TensorGraph) -> tuple[ir.Operation, LoopsBuilder, Emis
     outputs = arguments[len(graph.inputs) : len(tensors)]
     begin, end = arguments[-2:]
     inputs = dict(zip(graph.inputs, arguments))
-    return function, b, Emission(graph, b, inputs, outputs, arguments[len(tensors)], begin, end)
+    return function, b, Emission(graph, b, inputs, outputs, arguments[len(tensors)], begin, end, vector_bits)

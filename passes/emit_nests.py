@@ -15,11 +15,13 @@ from ..dialects import dims
 from ..dialects.dims import Dim
 from .evaluate import Evaluator
 from .evaluate_vector import Lanes, VectorEvaluator
+from .index_algebra import Ranges
 from .kept_rows import KeptRow
 from .loop_nest import Loop
 from .loops_builder import LoopsBuilder
 from .plan_nests import Nest
 from .tensor_graph import TensorGraph, result_number
+from .transposed_tiles import BLOCK, TileEvaluator
 
 CHUNK_WORK = 65536  # scalar operations of about 0.3 ns: a chunk takes at least 20 us
 STACK_BYTES = 64 * 1024  # larger scratch comes from malloc
@@ -37,11 +39,13 @@ class Emission:
         status: ir.Value,
         begin: ir.Value,
         end: ir.Value,
+        vector_bits: int,
     ):
         self.graph, self.b, self.inputs, self.outputs = graph, b, inputs, outputs
         self.status, self.begin, self.end = status, begin, end
         self.range: Dim = 0
         self.grain: Dim = 1
+        self.tile = 16 if vector_bits >= 512 else 8  # f32 in a vector register
         self._allocated: list[ir.Value] = []
 
     def emit(self, nests: list[Nest]) -> None:
@@ -61,40 +65,66 @@ class Emission:
 
     def _nest(self, nest: Nest, low: ir.Value, high: ir.Value) -> None:
         b = self.b
-        outer = nest.outer
-        ev = self._evaluator(nest)
-        for l in [*outer, *nest.inner]:
-            ev.ranges.add(l.name, l.extent)
         for kept in nest.kept:
-            kept.scratch = self._scratch(kept, ev)
-            ev.kept.setdefault(kept.reduction.generic.arguments[-1], []).append(kept)
-        single = len(outer) == 1 and nest.lanes == 1
+            kept.scratch = self._scratch(kept, nest.lanes)
         b.fresh += 1
-        name = outer[0].name if single else f"item{b.fresh}"
+        name = f"item{b.fresh}"
         with b.loop(name, low, high) as item:
-            if not single:
-                ev.ranges.add(name, nest.items)
-                self._bind_outer(nest, ev, item)
-            self._item(nest, ev)
+            ranges = Ranges({name: nest.items})
+            positions = ranges.delinearize(item, nest.extents)
+            blocks = []
+            for loop, position in zip(nest.outer, positions):
+                if loop.name in nest.blocks:
+                    blocks.append((loop, position, nest.blocks[loop.name]))
+                else:
+                    b.bind(loop.name, b.dim(position))
+            self._blocks(nest, blocks)
 
-    def _bind_outer(self, nest: Nest, ev: Evaluator, item: Dim) -> None:
-        """Give the outer loop variables their values in work item `item`."""
+    def _blocks(self, nest: Nest, blocks: list[tuple[Loop, Dim, int]]) -> None:
+        """One item; `blocks` are the outer loops of which it takes a block of positions, with the block's number."""
         b = self.b
-        for loop, value in zip(nest.outer, ev.ranges.delinearize(item, nest.extents)):
-            position = b.dim(value)
-            if loop is nest.outer[-1] and nest.lanes > 1:
-                # the last block ends at the last position: it repeats a few of the block before it
-                last = b.dim(loop.extent - nest.lanes)
-                position = b.value("arith.minsi", (b.dim(value * nest.lanes), last), b.index)
-            b.bind(loop.name, position)
+        loops = [(l, size) for l, _, size in blocks] + ([(nest.inner[-1], BLOCK)] if nest.cross else [])
+        room = [l.extent - size for l, size in loops if not isinstance(l.extent, int)]
 
-    def _evaluator(self, nest: Nest) -> Evaluator:
-        from .index_algebra import Ranges
+        def whole() -> list[ir.Value]:
+            # the last block ends at the last position: it repeats a part of the block before it
+            for loop, number, size in blocks:
+                last = b.dim(loop.extent - size)
+                b.bind(loop.name, b.value("arith.minsi", (b.dim(number * size), last), b.index))
+            if nest.cross:
+                self._tiles(nest, nest.cross, nest.inner[-1])
+            else:
+                self._item(nest, self._evaluator(nest, nest.lanes))
+            return []
 
-        arguments = (self.graph, self.b, self.inputs, Ranges(), self.status)
-        if nest.lanes > 1:
-            return VectorEvaluator(*arguments, lanes=Lanes(nest.outer[-1].name, nest.lanes))
-        return Evaluator(*arguments)
+        def one_by_one(left: list[tuple[Loop, Dim, int]]) -> list[ir.Value]:
+            if not left:
+                self._item(nest, self._evaluator(nest, 1))
+                return []
+            loop, number, size = left[0]
+            end = b.value("arith.minsi", (b.dim((number + 1) * size), b.dim(loop.extent)), b.index)
+            with b.loop(loop.name, b.dim(number * size), end):
+                return one_by_one(left[1:])
+
+        if not room:
+            whole()
+            return
+        fits = Evaluator(self.graph, b, self.inputs, Ranges(), self.status)
+        b.branch(fits.all_nonnegative(room), [], whole, lambda: one_by_one(blocks))
+
+    def _evaluator(self, nest: Nest, lanes: int) -> Evaluator:
+        """An evaluator that knows the nest's loops; `lanes` positions of the last outer loop at once."""
+        ranges = Ranges({l.name: l.extent for l in [*nest.outer, *nest.inner]})
+        arguments = (self.graph, self.b, self.inputs, ranges, self.status)
+        if lanes > 1:
+            last = nest.outer[-1]
+            ranges.add(last.name, last.extent - (lanes - 1))
+            ev: Evaluator = VectorEvaluator(*arguments, lanes=Lanes(last.name, lanes))
+        else:
+            ev = Evaluator(*arguments)
+        for kept in nest.kept:
+            ev.kept.setdefault(kept.reduction.generic.arguments[-1], []).append(kept)
+        return ev
 
     def _item(self, nest: Nest, ev: Evaluator) -> None:
         for kept in nest.kept:
@@ -110,17 +140,37 @@ class Emission:
         with self.b.loop(loops[0].name, 0, loops[0].extent):
             self._loops(nest, ev, loops[1:])
 
+    def _tiles(self, nest: Nest, cross: Loop, last: Loop) -> None:
+        """A block of rows of `cross` against all of `last`, in square tiles of one vector register."""
+        b, width = self.b, self.tile
+        ranges = Ranges({l.name: l.extent for l in [*nest.outer, *nest.inner]})
+        for l in (cross, last):
+            ranges.add(l.name, l.extent - (width - 1))
+        first = b.symbols[cross.name][0]
+        with b.loop(f"block{b.fresh}", 0, dims.ceildiv(last.extent, BLOCK)) as block:  # type: ignore[arg-type]
+            position = b.value("arith.minsi", (b.dim(block * BLOCK), b.dim(last.extent - BLOCK)), b.index)
+            start = b.bind_fresh(position)
+            with b.loop("row_tile", 0, BLOCK, width) as row, b.loop("column_tile", 0, BLOCK, width) as column:
+                top = b._binary("arith.addi", first, b.dim(row))
+                b.bind(cross.name, top)
+                b.bind(last.name, b.dim(start + column))
+                ev = TileEvaluator(self.graph, b, self.inputs, ranges, self.status, Lanes(last.name, width), cross.name)
+                for r in range(width):
+                    ev.row = r
+                    flat = dims.substitute(nest.flat, {cross.name: cross.variable + r})
+                    self._store(nest.full, flat, ev)
+
     def _store(self, results: list[int], flat: Dim, ev: Evaluator) -> None:
         for i in results:
             value = self.graph.results[i]
             element = ev.at(value, ev.ranges.delinearize(flat, self.graph.shape(value)))
             ev.store(self.outputs[i], flat, element)
 
-    def _scratch(self, kept: KeptRow, ev: Evaluator) -> ir.Value:
+    def _scratch(self, kept: KeptRow, lanes: int) -> ir.Value:
         """A buffer for one row, on the stack where it is small."""
         b = self.b
         element = ir.RankedTensorType(kept.maker.op.results[result_number(kept.value)].type).element_type
-        size = kept.size * ev.row_width
+        size = kept.size * lanes
         if isinstance(size, int):
             type = ir.MemRefType.get([size], element)
             if size * 8 <= STACK_BYTES:

@@ -198,9 +198,9 @@ class Evaluator(Walk):
         self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
     ) -> Any:
         element = ir.RankedTensorType(value.type).element_type
-        return self.b.branch(self._all(conditions), [element], lambda: [yes()], lambda: [no()])[0]
+        return self.b.branch(self.all_nonnegative(conditions), [element], lambda: [yes()], lambda: [no()])[0]
 
-    def _all(self, conditions: list[Dim]) -> ir.Value:
+    def all_nonnegative(self, conditions: list[Dim]) -> ir.Value:
         """True where every expression is at least 0."""
         b = self.b
         inside = None

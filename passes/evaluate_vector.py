@@ -166,7 +166,7 @@ class VectorEvaluator(Evaluator):
         type = ir.VectorType.get([self.lanes.width], element)
         if not any(self.varies(c) for c in conditions):
             branches = (lambda: [self.vector(yes())], lambda: [self.vector(no())])
-            return self.b.branch(self._all(conditions), [type], *branches)[0]
+            return self.b.branch(self.all_nonnegative(conditions), [type], *branches)[0]
         scalar = Evaluator(self.graph, self.b, self.buffers, self.ranges, self.status)
         lanes = [scalar.at(value, [self.lane(i, k) for i in at]) for k in range(self.lanes.width)]
         return self.b.value("vector.from_elements", lanes, type)

@@ -17,6 +17,7 @@ from .evaluate_accesses import Accesses
 from .kept_rows import KeptRow, find_kept
 from .loop_nest import Loop, Space, refine
 from .tensor_graph import TensorGraph
+from .transposed_tiles import BLOCK, crossing_loop
 
 SHORT_LOOP = 32  # an innermost loop of fewer elements takes the next loop in with it
 LANES = 32  # elements of a row that a column reduction takes at once: two cache lines of f32
@@ -37,15 +38,20 @@ class Nest:
     row_flat: Dim = 0
     lanes: int = 1
     kept: list[KeptRow] = field(default_factory=list)
+    cross: Loop | None = None  # this outer loop and the innermost one are walked in square tiles
     work: float = 1.0  # of one element, in scalar operations
 
     @property
+    def blocks(self) -> dict[str, int]:
+        """The outer loops of which an item takes several positions, and how many."""
+        blocks = {self.cross.name: BLOCK} if self.cross else {}
+        return {**blocks, self.outer[-1].name: self.lanes} if self.lanes > 1 else blocks
+
+    @property
     def extents(self) -> list[Dim]:
-        """How often each outer loop runs."""
-        counts = [l.extent for l in self.outer]
-        if self.lanes > 1:
-            counts[-1] = dims.ceildiv(counts[-1], self.lanes)
-        return counts
+        """How many items there are along each outer loop."""
+        blocks = self.blocks
+        return [dims.ceildiv(l.extent, blocks[l.name]) if l.name in blocks else l.extent for l in self.outer]
 
     @property
     def items(self) -> Dim:
@@ -54,7 +60,7 @@ class Nest:
     @property
     def item_work(self) -> tuple[float, Dim]:
         """The work of one item as a factor and a size."""
-        return self.work * self.lanes, dims.product(l.extent for l in self.inner)
+        return self.work * self.lanes * (BLOCK if self.cross else 1), dims.product(l.extent for l in self.inner)
 
 
 def plan_nests(graph: TensorGraph) -> list[Nest]:
@@ -113,15 +119,25 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
     if last[0].reductions:  # rows must be told apart from what runs in them
         refine(space, expressions, smallest=2)
     accesses = last[0]
+    cross = crossing_loop(space.loops, accesses)
+    if cross is not None:
+        nest = Nest(results, space.values["f"], space.loops[:-1], space.loops[-1:], cross=cross)
+        nest.work = _work(accesses)
+        return nest
     outer, inner, lanes = _order(space.loops, accesses)
     nest = Nest(results, space.values["f"], outer, inner, lanes=lanes)
-    nest.work = 1 + 0.25 * accesses.operations + 4 * accesses.functions + 0.5 * len(accesses.loads)
+    nest.work = _work(accesses)
     for r in accesses.reductions:
         for d in r.names:
             extent = r.generic.extents[d]
             nest.work *= extent if isinstance(extent, int) and not inner else 1
     nest.kept = [k for k in find_kept(accesses) if _fixed_in_row(k, inner)]
     return nest
+
+
+def _work(accesses: Accesses) -> float:
+    """The work of one element, in scalar operations."""
+    return 1 + 0.25 * accesses.operations + 4 * accesses.functions + 0.5 * len(accesses.loads)
 
 
 def _order(loops: list[Loop], accesses: Accesses) -> tuple[list[Loop], list[Loop], int]:
@@ -158,7 +174,7 @@ def _contiguous(accesses: Accesses) -> bool:
 
 
 def _wide(extent: Dim) -> bool:
-    return isinstance(extent, int) and extent >= 8
+    return not isinstance(extent, int) or extent >= 8
 
 
 def _lanes(extent: int) -> int:

@@ -113,3 +113,27 @@ def test_empty_dimensions(shape):
     got = graph_kernel(g)(np.zeros(shape, np.float32))
     assert got[0].shape == shape
     np.testing.assert_array_equal(got[1], np.zeros(shape[0], np.float32))
+
+
+@pytest.mark.parametrize("rows, columns", [(40, 70), (5, 7), (17, 32), (64, 16)])
+def test_dynamic_sizes_take_blocks_where_they_fit(rows, columns):
+    d0, d1 = dims.symbol("d0"), dims.symbol("d1")
+    symbols = [("d0", 0, 0), ("d1", 0, 1)]
+    x = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+    sums = _graph("sum", [_f32(d0, d1)], lambda g, x: g.add("sum", x, dims=(0,), dtype="f32"), symbols)
+    _close(sums, [x])
+    _close(_graph("softmax", [_f32(d0, d1)], lambda g, x: g.add("softmax", x, dim=0), symbols), [x])
+    turned = _graph("t", [_f32(d0, d1)], lambda g, x: g.add("exp", g.add("permute", x, dims=(1, 0))), symbols)
+    _close(turned, [x])
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (33, 50), (3, 20, 18)])
+def test_transposed_operand_of_a_pointwise_op(shape):
+    other = (*shape[:-2], shape[-1], shape[-2])
+    last = tuple(range(len(shape) - 2)) + (len(shape) - 1, len(shape) - 2)
+    build = lambda g, x, y: g.add("add", g.add("permute", x, dims=last), y)
+    rng = np.random.default_rng(0)
+    _close(
+        _graph("t", [_f32(*shape), _f32(*other)], build),
+        [rng.standard_normal(s).astype(np.float32) for s in (shape, other)],
+    )
