@@ -25,13 +25,17 @@ def canonicalize(module: ir.Module) -> None:
 
     Before:
     ```mlir
-    %0 = "lamina.permute"(%x) {dims = array<i64: 1, 0>} : (tensor<2x3xf32>) -> tensor<3x2xf32>
-    %1 = "lamina.permute"(%0) {dims = array<i64: 1, 0>} : (tensor<3x2xf32>) -> tensor<2x3xf32>
-    %2 = "lamina.neg"(%1) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    func.func @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+      %0 = "lamina.permute"(%x) {dims = array<i64: 1, 0>} : (tensor<2x3xf32>) -> tensor<3x2xf32>
+      %1 = "lamina.permute"(%0) {dims = array<i64: 1, 0>} : (tensor<3x2xf32>) -> tensor<2x3xf32>
+      %2 = "lamina.neg"(%1) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+      return %2 : tensor<2x3xf32> }
     ```
     After:
     ```mlir
-    %0 = "lamina.neg"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+    func.func @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+      %0 = "lamina.neg"(%x) : (tensor<2x3xf32>) -> tensor<2x3xf32>
+      return %0 : tensor<2x3xf32> }
     ```
     """
     changed = False

@@ -18,14 +18,18 @@ def cse(module: ir.Module) -> None:
 
     Before:
     ```mlir
-    %0 = "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
-    %1 = "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
-    %2 = "lamina.add"(%0, %1) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %0 = "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
+      %1 = "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
+      %2 = "lamina.add"(%0, %1) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      return %2 : tensor<2xf32> }
     ```
     After:
     ```mlir
-    %0 = "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
-    %1 = "lamina.add"(%0, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %0 = "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
+      %1 = "lamina.add"(%0, %0) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+      return %1 : tensor<2xf32> }
     ```
     """
     for function in entry_functions(module):

@@ -31,13 +31,17 @@ def fold_constants(module: ir.Module, limit: int = 4096) -> None:
 
     Before:
     ```mlir
-    %0 = "lamina.iota"() {dtype = i64, size = ["4"], start = 0 : i64, step = 1 : i64} : () -> tensor<4xi64>
-    %1 = "lamina.full"() {dtype = i64, shape = [], value = 2 : i64} : () -> tensor<i64>
-    %2 = "lamina.lt"(%0, %1) : (tensor<4xi64>, tensor<i64>) -> tensor<4xi1>
+    func.func @main() -> tensor<4xi1> {
+      %0 = "lamina.iota"() {dtype = i64, size = ["4"], start = 0 : i64, step = 1 : i64} : () -> tensor<4xi64>
+      %1 = "lamina.full"() {dtype = i64, shape = [], value = 2 : i64} : () -> tensor<i64>
+      %2 = "lamina.lt"(%0, %1) : (tensor<4xi64>, tensor<i64>) -> tensor<4xi1>
+      return %2 : tensor<4xi1> }
     ```
     After:
     ```mlir
-    %0 = "lamina.constant"() {data = "AQEAAA==", dtype = i1, shape = ["4"]} : () -> tensor<4xi1>
+    func.func @main() -> tensor<4xi1> {
+      %0 = "lamina.constant"() {data = "AQEAAA==", dtype = i1, shape = ["4"]} : () -> tensor<4xi1>
+      return %0 : tensor<4xi1> }
     ```
     """
     with module.context:

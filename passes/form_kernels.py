@@ -36,13 +36,17 @@ def form_kernels(module: ir.Module) -> None:
 
     Before:
     ```mlir
-    %0 = "lamina.matmul"(%a, %b) : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
-    %1 = "lamina.relu"(%0) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    func.func @main(%a: tensor<4x8xf32>, %b: tensor<8x4xf32>) -> tensor<4x4xf32> {
+      %0 = "lamina.matmul"(%a, %b) : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+      %1 = "lamina.relu"(%0) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      return %1 : tensor<4x4xf32> }
     ```
     After:
     ```mlir
-    %0 = "lamina.matmul"(%a, %b) {lamina.kernel = 0 : i64} : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
-    %1 = "lamina.relu"(%0) {lamina.kernel = 0 : i64} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    func.func @main(%a: tensor<4x8xf32>, %b: tensor<8x4xf32>) -> tensor<4x4xf32> {
+      %0 = "lamina.matmul"(%a, %b) {lamina.kernel = 0 : i64} : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
+      %1 = "lamina.relu"(%0) {lamina.kernel = 0 : i64} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      return %1 : tensor<4x4xf32> }
     ```
     """
     with module.context:

@@ -30,17 +30,24 @@ def lower_to_linalg(module: ir.Module, keep_root: bool = False, wide_sums: bool 
 
     Before:
     ```mlir
-    func.func private @k(%x: tensor<?xf32, ["d0"]>) -> tensor<?xf32, ["d0"]> attributes {lamina.symbols = ["d0"]} {
+    func.func private @k(%x: tensor<?xf32, ["d0"]>) -> tensor<?xf32, ["d0"]>
+        attributes {lamina.kind = "loops", lamina.symbols = ["d0"]} {
       %0 = "lamina.neg"(%x) : (tensor<?xf32, ["d0"]>) -> tensor<?xf32, ["d0"]>
       return %0 : tensor<?xf32, ["d0"]> }
     ```
     After:
     ```mlir
+    #map = affine_map<(d0) -> (d0)>
     func.func private @k(%x: tensor<?xf32>, %d0: index) -> tensor<?xf32>
-        attributes {lamina.symbols = ["d0"], lamina.arg_dims = [["d0"]], lamina.result_dims = [["d0"]],
-                    lamina.arg_dtypes = ["f32"], lamina.result_dtypes = ["f32"]} {
+        attributes {lamina.kind = "loops", lamina.symbols = ["d0"], lamina.arg_dims = [["d0"]], lamina.arg_dtypes = ["f32"],
+                    lamina.result_dims = [["d0"]], lamina.result_dtypes = ["f32"]} {
       %0 = tensor.empty(%d0) : tensor<?xf32>
-      %1 = linalg.generic {…} ins(%x) outs(%0) { arith.negf … }
+      %1 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+          ins(%x : tensor<?xf32>) outs(%0 : tensor<?xf32>) {
+      ^bb0(%in: f32, %out: f32):
+        %2 = arith.negf %in : f32
+        linalg.yield %2 : f32
+      } -> tensor<?xf32>
       return %1 : tensor<?xf32> }
     ```
     """

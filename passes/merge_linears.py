@@ -18,15 +18,27 @@ def merge_linears(module: ir.Module) -> None:
 
     Before:
     ```mlir
-    %0 = "lamina.linear"(%x, %w0) : (tensor<3x8xf32>, tensor<4x8xf32>) -> tensor<3x4xf32>
-    %1 = "lamina.linear"(%x, %w1) : (tensor<3x8xf32>, tensor<6x8xf32>) -> tensor<3x6xf32>
+    func.func @main(%x: tensor<3x8xf32>) -> (tensor<4x3xf32>, tensor<6x3xf32>) {
+      %a = "lamina.weight"() {symbol = "a", shape = ["4", "8"], dtype = f32} : () -> tensor<4x8xf32>
+      %b = "lamina.weight"() {symbol = "b", shape = ["6", "8"], dtype = f32} : () -> tensor<6x8xf32>
+      %0 = "lamina.linear"(%x, %a) : (tensor<3x8xf32>, tensor<4x8xf32>) -> tensor<3x4xf32>
+      %1 = "lamina.linear"(%x, %b) : (tensor<3x8xf32>, tensor<6x8xf32>) -> tensor<3x6xf32>
+      %2 = "lamina.permute"(%0) {dims = array<i64: 1, 0>} : (tensor<3x4xf32>) -> tensor<4x3xf32>
+      %3 = "lamina.permute"(%1) {dims = array<i64: 1, 0>} : (tensor<3x6xf32>) -> tensor<6x3xf32>
+      return %2, %3 : tensor<4x3xf32>, tensor<6x3xf32> }
     ```
     After:
     ```mlir
-    %w = "lamina.concat"(%w0, %w1) {dim = 0 : i64} : (tensor<4x8xf32>, tensor<6x8xf32>) -> tensor<10x8xf32>
-    %y = "lamina.linear"(%x, %w) : (tensor<3x8xf32>, tensor<10x8xf32>) -> tensor<3x10xf32>
-    %0 = "lamina.slice"(%y) {starts = ["0", "0"], sizes = ["3", "4"], steps = array<i64: 1, 1>} : …
-    %1 = "lamina.slice"(%y) {starts = ["0", "4"], sizes = ["3", "6"], steps = array<i64: 1, 1>} : …
+    func.func @main(%x: tensor<3x8xf32>) -> (tensor<4x3xf32>, tensor<6x3xf32>) {
+      %a = "lamina.weight"() {symbol = "a", shape = ["4", "8"], dtype = f32} : () -> tensor<4x8xf32>
+      %b = "lamina.weight"() {symbol = "b", shape = ["6", "8"], dtype = f32} : () -> tensor<6x8xf32>
+      %w = "lamina.concat"(%a, %b) {dim = 0 : i64} : (tensor<4x8xf32>, tensor<6x8xf32>) -> tensor<10x8xf32>
+      %y = "lamina.linear"(%x, %w) : (tensor<3x8xf32>, tensor<10x8xf32>) -> tensor<3x10xf32>
+      %0 = "lamina.slice"(%y) {starts = ["0", "0"], sizes = ["3", "4"], steps = array<i64: 1, 1>} : (tensor<3x10xf32>) -> tensor<3x4xf32>
+      %1 = "lamina.slice"(%y) {starts = ["0", "4"], sizes = ["3", "6"], steps = array<i64: 1, 1>} : (tensor<3x10xf32>) -> tensor<3x6xf32>
+      %2 = "lamina.permute"(%0) {dims = array<i64: 1, 0>} : (tensor<3x4xf32>) -> tensor<4x3xf32>
+      %3 = "lamina.permute"(%1) {dims = array<i64: 1, 0>} : (tensor<3x6xf32>) -> tensor<6x3xf32>
+      return %2, %3 : tensor<4x3xf32>, tensor<6x3xf32> }
     ```
     """
     main = functions(module).get("main")

@@ -20,11 +20,29 @@ def reinplace(module: ir.Module) -> None:
 
     Before:
     ```mlir
-    %0 = "lamina.launch"(%cache, %x) {kernel = @k0, dims = []} : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+    func.func @main(%cache: tensor<8x4xf32>, %x: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.arg_names = ["cache", "x"], lamina.mutates = ["cache"]} {
+      %0 = "lamina.launch"(%cache, %x) {kernel = @k0, dims = []}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
+    func.func private @k0(%x: tensor<8x4xf32>, %s: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.kind = "slice_scatter", lamina.label = "slice_scatter", lamina.symbols = []} {
+      %0 = "lamina.slice_scatter"(%x, %s) {starts = ["3", "0"], steps = array<i64: 1, 1>}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
     ```
     After:
     ```mlir
-    %0 = "lamina.launch"(%cache, %x) {kernel = @k0, dims = [], inplace = array<i64: 0, 0>} : …
+    func.func @main(%cache: tensor<8x4xf32>, %x: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.arg_names = ["cache", "x"], lamina.mutates = ["cache"]} {
+      %0 = "lamina.launch"(%cache, %x) {kernel = @k0, dims = [], inplace = array<i64: 0, 0>}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
+    func.func private @k0(%x: tensor<8x4xf32>, %s: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.kind = "slice_scatter", lamina.label = "slice_scatter", lamina.symbols = []} {
+      %0 = "lamina.slice_scatter"(%x, %s) {starts = ["3", "0"], steps = array<i64: 1, 1>}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
     ```
     """
     entries = functions(module)

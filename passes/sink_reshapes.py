@@ -27,14 +27,20 @@ def sink_reshapes(module: ir.Module) -> None:
 
     Before:
     ```mlir
-    %1 = "lamina.reshape"(%0) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
-    %2 = "lamina.add"(%1, %x) : (tensor<2x3x8xf32>, tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+    func.func @main(%a: tensor<6x8xf32>, %x: tensor<2x3x8xf32>) -> tensor<2x3x8xf32> {
+      %0 = "lamina.neg"(%a) : (tensor<6x8xf32>) -> tensor<6x8xf32>
+      %1 = "lamina.reshape"(%0) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
+      %2 = "lamina.add"(%1, %x) : (tensor<2x3x8xf32>, tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+      return %2 : tensor<2x3x8xf32> }
     ```
     After:
     ```mlir
-    %1 = "lamina.reshape"(%x) {shape = ["6", "8"]} : (tensor<2x3x8xf32>) -> tensor<6x8xf32>
-    %2 = "lamina.add"(%0, %1) : (tensor<6x8xf32>, tensor<6x8xf32>) -> tensor<6x8xf32>
-    %3 = "lamina.reshape"(%2) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
+    func.func @main(%a: tensor<6x8xf32>, %x: tensor<2x3x8xf32>) -> tensor<2x3x8xf32> {
+      %0 = "lamina.neg"(%a) : (tensor<6x8xf32>) -> tensor<6x8xf32>
+      %1 = "lamina.reshape"(%x) {shape = ["6", "8"]} : (tensor<2x3x8xf32>) -> tensor<6x8xf32>
+      %2 = "lamina.add"(%0, %1) : (tensor<6x8xf32>, tensor<6x8xf32>) -> tensor<6x8xf32>
+      %3 = "lamina.reshape"(%2) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
+      return %3 : tensor<2x3x8xf32> }
     ```
     """
     with module.context:
