@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlir import ir
@@ -13,9 +12,9 @@ from . import tiles_numeric as numeric
 from .strided_view import View, strided_view
 from .tiles_code import Index
 from .tiles_frame import EmitError, Frame
-from .tiles_patch import Window
+from .tiles_patch import Read, Window
 from .tiles_problem import operand_shape
-from .tiles_values import Values
+from .tiles_values import Lane, Values
 
 
 @dataclass(frozen=True)
@@ -70,16 +69,16 @@ def read_conv(frame: Frame) -> ConvProblem:
     )
 
 
-def input_reader(
-    frame: Frame, problem: ConvProblem, image: Index, first_channel: Index, dtype: str
-) -> Callable[[Index, list[Index]], ir.Value]:
-    """The function that loads an element of x, of one image, as `dtype`: channel counts from `first_channel`."""
+def input_reader(frame: Frame, problem: ConvProblem, image: Index, first_channel: Index, dtype: str) -> Read:
+    """The function that loads elements of x, of one image, as `dtype`: channels count from `first_channel`."""
     code = frame.code
 
-    def read(channel: Index, position: list[Index]) -> ir.Value:
-        index = [image, code.add(first_channel, channel), *position]
+    def read(channel: Index, position: list[Index], lanes: int) -> ir.Value:
+        index = [image, code.add(first_channel, channel), *position[:-1]]
         names = [code.register(f"@x{d}", i) for d, i in enumerate(index)]
-        return numeric.convert(code, Values(frame).at(problem.x, names), problem.dtype, dtype)
+        lane = Lane(code, "@x", position[-1], (1,), lanes)
+        x = Values(frame, {}, lane).at(problem.x, (*names, *lane.index))
+        return numeric.spread(code, numeric.convert(code, x, problem.dtype, dtype), lanes)
 
     return read
 

@@ -19,7 +19,7 @@ from .conv_problem import ConvProblem, input_reader, read_conv
 from .registry import register
 from .strided_view import merge
 from .tiles_code import Index
-from .tiles_epilogue import Epilogue
+from .tiles_epilogue import Epilogue, needs_scalars
 from .tiles_frame import EmitError, Frame, kernels, open_frame
 from .tiles_gemm import Gemm, Item
 from .tiles_micro import Rows, choose_tile
@@ -105,7 +105,8 @@ class _Conv(Gemm):
         self.first_slice, count = self.patch.slices(item.column, item.columns)
 
         read = input_reader(self.frame, p, image, first_channel, self.tile.dtype)
-        self.patch.fill(self.patch_buffer, self.first_slice, count, read)
+        width = 1 if needs_scalars(self.frame) else self.tile.width
+        self.patch.fill(self.patch_buffer, self.first_slice, count, width, read)
 
     def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
         code, tile = self.code, self.tile

@@ -17,6 +17,8 @@ from ..dialects import dims
 from ..dialects.dims import Dim
 from .tiles_code import Code, Index
 
+Read = Callable[[Index, list[Index], int], ir.Value]  # channel, position, lanes: one element, or lanes of the last dim
+
 
 @dataclass(frozen=True)
 class Window:
@@ -66,32 +68,20 @@ class Patch:
         return block if not isinstance(self.inner, int) else (block - 2) // max(1, self.inner) + 2
 
     # -- filling ----------------------------------------------------------------------------------------------
-    def fill(
-        self, buffer: ir.Value, start: Index, count: Index, read: Callable[[Index, list[Index]], ir.Value]
-    ) -> None:
-        """Copy the input of output slices `start .. start + count`; `read(channel, position)` loads an element."""
+    def fill(self, buffer: ir.Value, start: Index, count: Index, width: int, read: Read) -> None:
+        """Copy the input of output slices `start .. start + count`, by vectors of `width` where the layout allows."""
         code, first = self.code, self.windows[0]
         low = code.sub(code.mul(start, first.stride), first.padding)
-        zero_type = ir.MemRefType(buffer.type).element_type
-        zero = code.constant(0, zero_type)
+        zero = code.constant(0, ir.MemRefType(buffer.type).element_type)
         extents = [code.size(e) for e in self.extents]
         extents[0] = code.add(code.mul(code.sub(count, 1), first.stride), first.reach)
 
         def walk(d: int, at: Index, position: list[Index], inside: ir.Value | None) -> None:
             window = self.windows[d]
-            last = d == len(self.windows) - 1
             origin = low if d == 0 else -window.padding
-            if last:
-                self._fill_row(
-                    buffer,
-                    at,
-                    origin,
-                    extents[d],
-                    window,
-                    lambda x: read(position[0], [*position[1:], x]),
-                    inside,
-                    zero,
-                )
+            if d == len(self.windows) - 1:
+                element = lambda x, lanes: read(position[0], [*position[1:], x], lanes)
+                self._fill_row(buffer, at, origin, extents[d], width, element, inside, zero)
                 return
 
             def step(i: Index) -> None:
@@ -106,15 +96,18 @@ class Patch:
         code.loop(0, self.channels, 1, [], lambda c: walk(0, code.mul(c, code.size(self.channel)), [c], None))
 
     def _fill_row(
-        self, buffer: ir.Value, at: Index, origin: Index, extent: Index, window: Window,
-        read: Callable[[Index], ir.Value], inside: ir.Value | None, zero: ir.Value,
+        self, buffer: ir.Value, at: Index, origin: Index, extent: Index, width: int,
+        element: Callable[[Index, int], ir.Value], inside: ir.Value | None, zero: ir.Value,
     ) -> None:  # fmt: skip
         """One line of the last dim: zeros, input, zeros; all zeros where the line lies outside."""
-        code, stride = self.code, window.stride
+        code, window = self.code, self.windows[-1]
         columns = code.size(self.columns)
 
         def place(i: Index) -> Index:
-            return code.add(at, code.mul(code.rem(i, stride), columns), code.div(i, stride))
+            return code.add(at, code.mul(code.rem(i, window.stride), columns), code.div(i, window.stride))
+
+        def put(i: Index, lanes: int) -> None:
+            (code.store if lanes == 1 else code.vstore)(element(code.add(i, origin), lanes), buffer, place(i))
 
         # input positions origin .. origin + extent; those inside are begin .. end
         begin = code.min(extent, code.max(0, code.sub(0, origin)))
@@ -122,8 +115,12 @@ class Patch:
         if inside is not None:
             begin = code.select(inside, begin, extent)
             end = code.select(inside, end, extent)
+        whole = begin
+        if window.stride == 1:
+            whole = code.add(begin, code.mul(code.div(code.sub(end, begin), width), width))
         code.loop(0, begin, 1, [], lambda i: code.store(zero, buffer, place(i)))
-        code.loop(begin, end, 1, [], lambda i: code.store(read(code.add(i, origin)), buffer, place(i)))
+        code.loop(begin, whole, width, [], lambda i: put(i, width))
+        code.loop(whole, end, 1, [], lambda i: put(i, 1))
         code.loop(end, extent, 1, [], lambda i: code.store(zero, buffer, place(i)))
 
     # -- finding ----------------------------------------------------------------------------------------------
@@ -159,9 +156,9 @@ class Patch:
         """`body(number, offset)` for each kernel position: loops over all dims but the last, which is unrolled."""
         self._walk_taps(0, [], 0, [], lambda number, offset: body(number, offset) or [])
 
-    def fold_taps(self, init: ir.Value, body: Callable[[Index, Index, ir.Value], ir.Value]) -> ir.Value:
-        """The value carried through `value = body(number, offset, value)` for each kernel position."""
-        return self._walk_taps(0, [], 0, [init], lambda number, offset, value: [body(number, offset, value)])[0]
+    def fold_taps(self, init: list[ir.Value], body: Callable[..., list[ir.Value]]) -> list[ir.Value]:
+        """The values carried through `values = body(number, offset, *values)` for each kernel position."""
+        return self._walk_taps(0, [], 0, init, body)
 
     def _walk_taps(
         self, d: int, taps: list[Index], number: Index, carried: list[ir.Value], body: Callable[..., list[ir.Value]]
