@@ -146,7 +146,7 @@ class Mean(Op, name="mean", category="reduction"):
 
 
 class VarMean(Op, name="var_mean", category="reduction"):
-    """Variance `sum((x - mean)^2) / max(n - correction, 0)` and mean along `dims`, in two passes."""
+    """Variance `sum((x - mean)^2) / max(n - correction, 0)` and mean along `dims`, in two passes; NaN of no elements."""
 
     x: Operand
     dims: Attr[Ints]
@@ -186,16 +186,19 @@ class VarMean(Op, name="var_mean", category="reduction"):
     @staticmethod
     def lower(b, x, dims, correction, keepdim):
         v = b.wide(x)
+        count = product(x.shape[d] for d in dims)
         mean = b.mean(v, dims, keepdim=True)
         centred = b.sub(v, mean)
-        total = b.sum(b.mul(centred, centred), dims, keepdim)
-        count = product(x.shape[d] for d in dims)
+        # sum((x - m)^2) - sum(x - m)^2 / n takes out the rounding error of m, which long f32 sums make visible
+        rest = b.sum(centred, dims, keepdim)
+        squares = b.sum(b.mul(centred, centred), dims, keepdim)
 
-        def divide(s, t):
-            divisor = s.sub(s.cast(s.size(count), t.dtype), correction)
-            return s.cast(s.div(t, s.maximum(divisor, 0.0)), x.dtype)
+        def variance(s, total, error):
+            n = s.cast(s.size(count), total.dtype)
+            exact = s.maximum(s.sub(total, s.div(s.mul(error, error), n)), 0.0)
+            return s.cast(s.div(exact, s.maximum(s.sub(n, correction), 0.0)), x.dtype)
 
-        return b.map(divide, total, dtypes=x.dtype), b.cast(b.reshape(mean, total.shape), x.dtype)
+        return b.map(variance, squares, rest, dtypes=x.dtype), b.cast(b.reshape(mean, squares.shape), x.dtype)
 
 
 def _choose(name: str, doc: str, fold: Callable[..., Any]) -> type:

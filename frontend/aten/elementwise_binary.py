@@ -1,7 +1,7 @@
 """ATen's pointwise functions of two tensors, or a tensor and a number.
 
-Both operands are promoted to one dtype. Arithmetic of f16 and bf16 with a number or a 0-d tensor is computed in f32 and
-rounded once: the number is not rounded to 16 bits first, as in eager.
+Both operands are promoted to one dtype. Eager multiplies and divides f16 and bf16 by a number or a 0-d tensor in f32,
+without rounding that to 16 bits first; in all other ops the number is rounded like a tensor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def _register(name: str, function: Callable[..., Any], *forms: str) -> None:
 def arithmetic(c: Any, op: str, x: Any, y: Any, dtype: str | None = None, **attributes: Any) -> Value:
     """`lamina.<op>` of two promoted operands, as `dtype` (by default the promoted one)."""
     common = dtype or result_type(c, (x, y))
-    if not is_half(common) or all(isinstance(v, Value) and c.type(v).rank for v in (x, y)):
+    unrounded = (y,) if op == "div" else (x, y) if op == "mul" else ()
+    if not is_half(common) or all(isinstance(v, Value) and c.type(v).rank for v in unrounded):
         return c.op(op, as_value(c, x, common), as_value(c, y, common), **attributes)
     made = c.op(op, as_value(c, x, "f32"), as_value(c, y, "f32"), **attributes)
     return c.cast(made, common)
@@ -88,30 +89,29 @@ for _name in ("xlogy", "special_xlogy"):
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------
-def _scaled(c: Any, y: Any, alpha: Any, dtype: str) -> Any:
-    """`alpha y` in the dtype eager computes in; `y` itself for 1."""
+def _sum(c: Any, op: str, x: Any, y: Any, alpha: Any) -> Value:
+    """`x + alpha y` or `x - alpha y`, rounded once."""
+    dtype = c.out_type.dtype
     if alpha == 1:
-        return y
+        return arithmetic(c, op, x, y, dtype)
     wide = opmath(dtype)
-    return c.op("mul", as_value(c, y, wide), as_value(c, alpha, wide))
+    a, b, factor = (c.cast(as_value(c, v, dtype), wide) for v in (x, y, alpha))
+    return c.cast(c.op(op, a, c.op("mul", b, factor)), dtype)
 
 
 @aten("add.Tensor", "add.Scalar")
 def add_(c: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
-    dtype = c.out_type.dtype
-    return arithmetic(c, "add", x, _scaled(c, y, alpha, dtype), dtype)
+    return _sum(c, "add", x, y, alpha)
 
 
 @aten("sub.Tensor", "sub.Scalar", "subtract.Tensor")
 def sub(c: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
-    dtype = c.out_type.dtype
-    return arithmetic(c, "sub", x, _scaled(c, y, alpha, dtype), dtype)
+    return _sum(c, "sub", x, y, alpha)
 
 
 @aten("rsub.Tensor", "rsub.Scalar")
 def rsub(c: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
-    dtype = c.out_type.dtype
-    return arithmetic(c, "sub", y, _scaled(c, x, alpha, dtype), dtype)
+    return _sum(c, "sub", y, x, alpha)
 
 
 @aten("mul.Tensor", "mul.Scalar", "multiply.Tensor")
@@ -165,6 +165,8 @@ def pow_exponent(c: Any, x: Value, exponent: Any) -> Value:
         require(exponent >= 0, "a negative integer power, which eager refuses")
         return c.op("pow", c.cast(x, dtype), as_value(c, exponent, dtype))
     t = T(c, c.cast(x, opmath(dtype)))
+    if exponent not in (0.5, -0.5, 2, 3, -1, -2):
+        return c.op("pow", c.cast(x, dtype), as_value(c, exponent, dtype))
     match exponent:
         case 0.5:
             made = t.op("sqrt")
@@ -176,10 +178,8 @@ def pow_exponent(c: Any, x: Value, exponent: Any) -> Value:
             made = t * t * t
         case -1:
             made = t.op("reciprocal")
-        case -2:
-            made = (t * t).op("reciprocal")
         case _:
-            made = t.op("pow", float(exponent))
+            made = (t * t).op("reciprocal")
     return made.to(dtype).value
 
 
