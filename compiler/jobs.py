@@ -102,6 +102,7 @@ def compile_kernel(request: Message) -> Message:
         try:
             module = ir.Module.parse(text, mlir_context())
             code = levels.lower_kernel(module, target, kind, plain, observer=observer)
+            assert isinstance(code, bytes)
             linker.link([linker.read_object(code, name)], [name])  # shows now, for this kernel, what it lacks
             return _reply({"plain": plain, "reason": reason}, [code], observer, printed)
         except Exception as error:
@@ -138,6 +139,7 @@ def show(request: Message) -> Message:
     observer, printed = observe(request, options, "graph")
     graph = Graph.from_json(request.blobs[0].decode())
     text = lowering.lower_record(graph, request.header["level"], target, options.plain, None, observer)
+    assert isinstance(text, str)
     return _reply({}, [text.encode()], observer, printed)
 
 

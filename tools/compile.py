@@ -85,9 +85,10 @@ def write_artifact(
             programs[target] = compile_graph(graph, target, options, progress)
             times.update(programs[target].manifest["times"])
     artifact.save(output, programs, graph, weights, state)
-    plain = {n: k for p in programs.values() for n, k in p.manifest["kernels"].items() if k["plain"] and k["reason"]}
-    for name, facts in plain.items():
-        click.echo(f"lamina: warning: kernel '{name}' is plain: {facts['reason']}", err=True)
+    kernels = {name: facts for p in programs.values() for name, facts in p.manifest["kernels"].items()}
+    for name, facts in kernels.items():
+        if facts["reason"]:
+            click.echo(f"lamina: warning: kernel '{name}' is plain: {facts['reason']}", err=True)
     if options.time_passes:
         click.echo(times.table(), err=True)
     click.echo(f"{output}: {Path(output).stat().st_size / 1e6:.1f} MB for {', '.join(targets)}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -44,13 +45,17 @@ def describe(manifest: dict[str, Any], launches: bool) -> Iterator[str]:
             count = len(program["plan"]["launches"])
             needs = f", needs {' '.join(program['flags'])}" if program["flags"] else ""
             yield f"  {target}: {count} launches{needs}"
-            for number, launch in enumerate(program["plan"]["launches"] if launches else ()):
-                file, line, op = launch["location"]
-                yield f"    {number:4} {launch['kernel']:50} {f'{file}:{line} ' if file else ''}{op}".rstrip()
+            if launches:
+                yield from map(_launch, itertools.count(), program["plan"]["launches"])
     weights = manifest["weights"]
     yield f"{len(weights)} weights" + (":" if weights else "")
     for name, w in weights.items():
         yield f"  {name}: {w['dtype']}{w['shape']}"
+
+
+def _launch(number: int, launch: dict[str, Any]) -> str:
+    file, line, op = launch["location"]
+    return f"    {number:4} {launch['kernel']:50} {f'{file}:{line} ' if file else ''}{op}".rstrip()
 
 
 def _tensor(spec: dict[str, Any]) -> str:
