@@ -10,7 +10,7 @@ from .tensor_math import T
 _MODES = ("sum", "mean", "max")
 
 
-@aten("_embedding_bag_forward_only")
+@aten("_embedding_bag_forward_only", "_embedding_bag")
 def embedding_bag_forward_only(
     c: Any,
     weight: Value,
