@@ -14,10 +14,10 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from ..compiler.api import Program, compile_graph, show_ir
+from ..compiler.api import Program, compile_graph, show_ir, show_ir
 from ..compiler.options import Options
 from . import launcher
-from .export import Exported, from_program, symbol_names
+from .export import Exported, ExportError, from_program, symbol_names
 
 
 class Compiled:
@@ -25,19 +25,20 @@ class Compiled:
 
     def __init__(self, exported: Exported, target: str, options: Options):
         self.exported, self.target, self.options = exported, target, options
+        if exported.part.symbols:
+            raise ExportError(f"sizes {', '.join(exported.part.symbols)} are not sizes of any input")
         self._call = launcher.compile_part(exported.part, options, target)
         by_name = {**exported.weights, **exported.state}
         order = [i.name for i in exported.graph.inputs if i.kind != "scalar"]
         self._fixed = [by_name.get(name) for name in order]
         self._from_user = [exported.inputs.index(n) if n in exported.inputs else -1 for n in order]
-        self._scalars = self._scalar_inputs()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if self.exported.in_spec is not None and spec != self.exported.in_spec:
             raise TypeError(f"called with {spec}, but compiled for {self.exported.in_spec}")
         tensors = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
-        made = self._call(*tensors, *(leaves[i] for i in self._scalars))
+        made = self._call(*tensors)
         results = [made[r] if isinstance(r, int) else r[1] for r in self.exported.results]
         return pytree.tree_unflatten(results, self.exported.out_spec)
 
@@ -48,12 +49,6 @@ class Compiled:
     def asm(self) -> str:
         """The assembly of all kernels."""
         return self.ir("asm")
-
-    def _scalar_inputs(self) -> list[int]:
-        sizes = self.exported.part.symbols
-        if sizes:
-            raise ValueError(f"sizes {', '.join(sizes)} are not sizes of any input")
-        return []
 
 
 class Export:

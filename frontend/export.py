@@ -85,8 +85,7 @@ def _load(path: str | Path) -> ExportedProgram:
 
 def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[str, str] | None = None) -> Exported:
     """Turn an ExportedProgram into a record; `symbols` maps torch's names of dynamic sizes to the user's."""
-    with compat.recurrent_cells_decomposed():
-        functional = program.run_decompositions({})
+    functional = _functional(program)
     gm = functional.graph_module
     _drop_checks(gm)
     _refuse(classify(gm))
@@ -123,6 +122,19 @@ def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[
         program.call_spec.out_spec,
         sorted((weights.keys() | state.keys()) - used),
     )
+
+
+def _load(path: str | Path) -> ExportedProgram:
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # torch raises many kinds for a file that is no program
+        raise ExportError(f"{path} is not a torch.export program: {error}") from error
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    """The program without mutations, composites whole."""
+    with compat.recurrent_cells_decomposed():
+        return program.run_decompositions({})
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -1,0 +1,120 @@
+"""torch.export programs: weights, state, names, dynamic sizes, errors; lamina.compile and lamina.export."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import lamina
+from lamina.dialects import interpret
+from lamina.frontend.export import ExportError, from_file, from_program, missing_ops, symbol_names
+
+
+class Counting(nn.Module):
+    """A linear layer, a buffer that is written, an input that is written, and a constant result."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 5)
+        self.register_buffer("seen", torch.zeros(5))
+        self.register_buffer("scale", torch.full((5,), 2.0))
+
+    def forward(self, x):
+        y = self.linear(x) * self.scale
+        self.seen.add_(y.sum(0))
+        x.mul_(2)
+        return {"y": y + self.seen, "n": 3, "x": x}
+
+
+def program(model, *args, **options):
+    return torch.export.export(model, args, strict=False, **options)
+
+
+def test_weights_state_and_names():
+    exported = from_program(program(Counting(), torch.randn(3, 4)))
+    assert set(exported.weights) == {"linear.weight", "linear.bias", "scale"} and set(exported.state) == {"seen"}
+    kinds = {i.name: i.kind for i in exported.graph.inputs}
+    assert kinds == {"x": "input", "linear.weight": "weight", "linear.bias": "weight", "scale": "weight", "seen": "input"}
+    assert {o.mutates for o in exported.graph.outputs} == {None, "seen", "x"}
+
+
+def test_record_computes_what_eager_does():
+    model = Counting()
+    x = torch.randn(3, 4)
+    exported = from_program(program(model, x.clone()))
+    arrays = {**exported.arrays(exported.weights), **exported.arrays(exported.state), "x": x.numpy().copy()}
+    results = interpret.run(exported.graph, [arrays[i.name] for i in exported.graph.inputs])
+    expected = model(x)
+    named = {o.mutates or o.name: r for o, r in zip(exported.graph.outputs, results)}
+    np.testing.assert_allclose(named["seen"], model.seen.detach(), rtol=1e-5)
+    np.testing.assert_allclose(named["x"], x, rtol=1e-5)
+    np.testing.assert_allclose(results[0], expected["y"].detach(), rtol=1e-5)
+    assert exported.results == [0, ("constant", 3), 1]
+
+
+def test_users_names_of_dynamic_sizes():
+    shapes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}}
+    exported_program = program(nn.Linear(4, 5), torch.randn(3, 4), dynamic_shapes={"input": shapes["x"]})
+    exported = from_program(exported_program, "f", symbol_names(exported_program, {"input": shapes["x"]}))
+    (symbol,) = exported.graph.symbols
+    assert (symbol.name, symbol.minimum, symbol.maximum, symbol.dim) == ("batch", 2, 64, 0)
+
+
+def test_unsupported_ops_are_one_error():
+    def f(x):
+        return torch.linalg.svd(x)[0] + torch.fft.fft(x).real
+
+    class Module(nn.Module):
+        def forward(self, x):
+            return f(x)
+
+    with pytest.raises(ExportError, match="cannot be compiled ahead of time") as error:
+        from_program(program(Module(), torch.randn(3, 3)))
+    assert "linalg_svd" in str(error.value) and "_fft" in str(error.value) and "test_export.py:" in str(error.value)
+
+
+def test_files(tmp_path):
+    path = tmp_path / "model.pt2"
+    torch.export.save(program(nn.Linear(4, 5), torch.randn(3, 4)), path)
+    assert from_file(path).graph.name == "model"
+    assert missing_ops(path) == {}
+    (tmp_path / "other.pt2").write_bytes(b"no")
+    with pytest.raises(ExportError, match="is not a torch.export program"):
+        from_file(tmp_path / "other.pt2")
+
+
+def test_compile_a_function():
+    def f(x, y):
+        return F.gelu(x @ y), x.sum()
+
+    x, y = torch.randn(4, 8), torch.randn(8, 3)
+    compiled = lamina.compile(f, (x, y))
+    torch.testing.assert_close(compiled(x, y), f(x, y))
+    assert "lamina.gelu" in compiled.ir() and "linalg.generic" in compiled.ir("linalg") and "ret" in compiled.asm()
+    with pytest.raises(TypeError, match="compiled for"):
+        compiled(x)
+
+
+def test_compile_with_dynamic_sizes_and_changing_weights():
+    model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+    compiled = lamina.compile(model, (torch.randn(4, 8),), dynamic_shapes=({0: torch.export.Dim("n", max=100)},))
+    for n in (2, 7, 7, 50):
+        x = torch.randn(n, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), model(x))
+            model[0].weight.mul_(1.5)
+
+
+def test_export_to_an_artifact(tmp_path):
+    model = Counting()
+    exported = lamina.export(program(model, torch.randn(3, 4)))
+    path = exported.save(tmp_path / "model.lamina")
+    loaded = lamina.load(path)
+    x = torch.randn(3, 4)
+    given = x.numpy().copy()
+    session = loaded.session()
+    result = session(given)
+    expected = model(x)
+    first = result[0] if isinstance(result, (list, tuple)) else next(iter(result.values()))
+    np.testing.assert_allclose(first, expected["y"].detach(), rtol=1e-4, atol=1e-5)
