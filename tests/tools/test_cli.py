@@ -82,7 +82,7 @@ def test_opt_reads_standard_input_and_says_where_the_text_is_wrong(lamina):
 
 def test_opt_unknown_pass_is_one_line(lamina):
     error = lamina("opt", "k.mlir", "-p", "canonicalise", status=1).stderr
-    assert error.count("\n") == 1 and "did you mean canonicalize?" in error
+    assert error.count("\n") == 1 and "did you mean canonicalize" in error
 
 
 def test_opt_lists_our_passes(lamina):
