@@ -35,6 +35,7 @@ GRAPH_PIPELINE = (
     "lamina-dce",
     "lamina-materialize-results",
     "lamina-merge-linears",
+    "lamina-lower-transposed-conv",
     "lamina-pack-weights",
     "lamina-split-init",
     "lamina-form-kernels",
