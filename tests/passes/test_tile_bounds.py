@@ -1,0 +1,75 @@
+"""Tile kernels on random sizes: right numbers, and nothing read or written past the end of a buffer."""
+
+import numpy as np
+import pytest
+import torch
+from support.guarded import guarded
+from support.run_kernel import compile_kernel
+from support.tile_kernels import kernel, tensor
+
+from lamina.dialects.families.attention import Attention
+from lamina.dialects.mlir_context import context
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def run(text, inputs, shape, sizes=None):
+    out = guarded(np.full(shape, np.nan, np.float32))
+    compile_kernel(text, context=context()).run([*map(guarded, inputs), out], sizes or {})
+    return out
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("op", ["matmul", "linear"])
+def test_products(seed, op):
+    rng = np.random.default_rng(seed)
+    m, k, n = int(rng.choice([1, 2, 3, 5, 7, 13, 30, 200])), int(rng.integers(1, 70)), int(rng.choice([1, 9, 16, 40, 66, 130, 200]))
+    k = 1000 + k if seed % 6 == 5 else k
+    dynamic = seed % 4 == 3
+    a, b = normal(rng, m, k), normal(rng, *((k, n) if op == "matmul" else (n, k)))
+    a_shape, y_shape = (("d0", k), ("d0", n)) if dynamic else ((m, k), (m, n))
+    types = tensor("f32", a_shape), tensor("f32", b.shape), tensor("f32", y_shape)
+    body = f'%y = "lamina.{op}"(%0, %1) : ({types[0]}, {types[1]}) -> {types[2]}\nreturn %y : {types[2]}'
+    text = kernel("matmul", [("f32", a_shape), ("f32", b.shape)], [("f32", y_shape)], body, ("d0",) if dynamic else ())
+    y = run(text, [a, b], (m, n), {"d0": m})
+    np.testing.assert_allclose(y, a.astype(float) @ (b if op == "matmul" else b.T).astype(float), rtol=1e-4, atol=1e-4 * k**0.5)
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_convolutions(seed):
+    rng = np.random.default_rng(seed)
+    groups = int(rng.choice([1, 1, 2, 4]))
+    inputs, outputs = groups * int(rng.integers(1, 5)), groups * int(rng.choice([1, 2, 5, 9]))
+    window, stride, dilation = ([int(rng.integers(1, top)) for _ in range(2)] for top in (4, 3, 3))
+    padding = [int(rng.integers(0, w)) for w in window]
+    size = [int(rng.integers(6, 40)) for _ in range(2)]
+    x, w = normal(rng, 2, inputs, *size), normal(rng, outputs, inputs // groups, *window)
+    options = (stride, padding, dilation)
+    exact = torch.convolution(torch.from_numpy(x).double(), torch.from_numpy(w).double(), None, *options, False, [0, 0], groups).numpy()
+    ints = [f"array<i64: {a}, {b}>" for a, b in options]
+    types = tensor("f32", x.shape), tensor("f32", w.shape), tensor("f32", exact.shape)
+    body = (
+        f'%y = "lamina.conv"(%0, %1) {{stride = {ints[0]}, padding = {ints[1]}, dilation = {ints[2]}, groups = {groups} : i64, '
+        f"transposed = false, output_padding = array<i64>}} : ({types[0]}, {types[1]}) -> {types[2]}\nreturn %y : {types[2]}"
+    )
+    text = kernel("conv", [("f32", x.shape), ("f32", w.shape)], [("f32", exact.shape)], body)
+    np.testing.assert_allclose(run(text, [x, w], exact.shape), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_attention(seed):
+    rng = np.random.default_rng(seed)
+    heads, gqa = int(rng.integers(1, 3)), int(rng.choice([1, 2]))
+    queries, keys = int(rng.choice([1, 2, 4, 7, 20, 100])), int(rng.choice([1, 3, 16, 50, 530]))
+    depth, width, causal = int(rng.choice([4, 16, 20])), int(rng.choice([3, 16, 64])), bool(rng.integers(2))
+    q, k, v = normal(rng, heads * gqa, queries, depth), normal(rng, heads, keys, depth), normal(rng, heads, keys, width)
+    expected, _ = Attention.reference(q, k, v, None, causal, None, gqa)
+    types = [tensor("f32", s) for s in (q.shape, k.shape, v.shape, expected.shape, q.shape[:-1])]
+    body = (
+        f'%y, %l = "lamina.attention"(%0, %1, %2) {{causal = {str(causal).lower()}, scale = unit, gqa = {gqa} : i64}} : '
+        f"({', '.join(types[:3])}) -> ({types[3]}, {types[4]})\nreturn %y : {types[3]}"
+    )
+    text = kernel("attention", [("f32", x.shape) for x in (q, k, v)], [("f32", expected.shape)], body)
+    np.testing.assert_allclose(run(text, [q, k, v], expected.shape), expected, rtol=2e-5, atol=2e-5)
