@@ -70,10 +70,13 @@ def compile_graph(
     if options.use_cache:
         key = caches.key("program", _without_locations(graph), *_settings_key(chosen, options))
         if hit := programs.get(key):
-            return Program(hit.header["manifest"], hit.blobs[0])
+            manifest = hit.header["manifest"]
+            _locate(manifest["plan"], hit.header["places"], graph)
+            return Program(manifest, hit.blobs[0])
     program = _Compilation(chosen, options, progress).compile(graph)
     if options.use_cache and not program.manifest["temporary"]:
-        programs.put(key, {"manifest": program.manifest}, [program.image])
+        places = _places(program.manifest["plan"], graph)
+        programs.put(key, {"manifest": program.manifest, "places": places}, [program.image])
     return program
 
 
@@ -223,6 +226,23 @@ def _settings_key(target: Target, options: Options) -> tuple[str, ...]:
 def _without_locations(graph: Graph) -> str:
     """The record as text, less where its nodes came from, which changes no code."""
     return replace(graph, nodes=[replace(n, location=Location()) for n in graph.nodes]).to_json()
+
+
+def _launches(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*plan["launches"], *(plan["init"]["launches"] if plan["init"] else ())]
+
+
+def _places(plan: dict[str, Any], graph: Graph) -> list[int]:
+    """For each launch the number of the node whose location it has, or -1."""
+    first = {node.location: number for number, node in reversed(list(enumerate(graph.nodes)))}
+    return [first.get(Location(*launch["location"]), -1) for launch in _launches(plan)]
+
+
+def _locate(plan: dict[str, Any], places: list[int], graph: Graph) -> None:
+    """Give the launches of a plan from the cache the source lines of this graph, which is equal but for them."""
+    for launch, number in zip(_launches(plan), places):
+        if number >= 0:
+            launch["location"] = list(graph.nodes[number].location)
 
 
 def last_words(log: str) -> str:

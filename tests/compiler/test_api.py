@@ -27,7 +27,7 @@ class Workers:
 
     def lower_graph(self, job):
         kernels = [["k0", "loops", [list(PLACE)]], ["k1", "matmul", []]]
-        return Message({"plan": {"launches": []}, "kernels": kernels}, [b"host ir", b"k0 text", b"k1 text"])
+        return Message({"plan": plan(31), "kernels": kernels}, [b"host ir", b"k0 text", b"k1 text"])
 
     def emit_llvm(self, job):
         return Message({}, [b"object of " + job.header["name"].encode()])
@@ -37,6 +37,10 @@ class Workers:
 
     def link(self, job):
         return Message({}, [b"|".join(job.blobs)])
+
+
+def plan(line):
+    return {"launches": [{"location": ["model.py", line, ""]}, {"location": ["other.py", 1, ""]}], "init": None}
 
 
 @pytest.fixture(autouse=True)
@@ -67,16 +71,18 @@ def test_program_is_linked_from_all_objects(use):
     use()
     program = compile_graph(graph())
     assert program.image == b"object of host|object of support|object of k0 text|object of k1 text"
-    assert program.manifest["plan"] == {"launches": []}
+    assert program.manifest["plan"] == plan(31)
     assert program.manifest["kernels"]["k1"] == {"kind": "matmul", "plain": False, "reason": ""}
 
 
-def test_warm_start_uses_no_worker_whatever_the_source_lines(use):
+def test_warm_start_uses_no_worker_and_has_the_source_lines_of_its_graph(use):
     use()
     first = compile_graph(graph())
     workers = use()
-    assert compile_graph(graph(line=99)) == first
+    again = compile_graph(graph(line=99))
     assert not workers.done
+    assert again.image == first.image
+    assert again.manifest == {**first.manifest, "plan": plan(99)}
 
 
 def test_kernels_come_from_the_cache_in_another_graph(use):
