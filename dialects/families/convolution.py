@@ -53,6 +53,8 @@ class Conv(Op, name="conv", category="conv"):
             check(len(value) == spatial, f"{name} has {len(value)} values for {spatial} spatial dims")
         check(len(output_padding) in (0, spatial), f"output_padding has {len(output_padding)} values")
         check(all(v > 0 for v in (*stride, *dilation)), "stride and dilation must be positive")
+        static = all(isinstance(k, int) for k in w.shape[2:])
+        check(static or not transposed, "a transposed convolution needs a kernel of static size")
         outputs = w.shape[1] * groups if transposed else w.shape[0]
         inputs = w.shape[0] if transposed else w.shape[1] * groups
         check(x.shape[1] == inputs, f"x has {x.shape[1]} channels, w asks for {inputs}")

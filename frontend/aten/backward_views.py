@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dialects.op import normalize_dim
 from .registry import Value, aten
-from .scatter import _bounds as bounds
+from .scatter import slice_start
 from .tensor_math import T
 
 
@@ -21,8 +21,7 @@ def select_backward(c: Any, grad: Value, sizes: Sequence[Any], dim: int, index: 
 @aten("slice_backward")
 def slice_backward(c: Any, grad: Value, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: int) -> Value:
     d = normalize_dim(dim, len(sizes))
-    first, _ = bounds(start, end, sizes[d], step)
-    return _placed(T(c, grad), sizes, d, first, step)
+    return _placed(T(c, grad), sizes, d, slice_start(start, sizes[d]), step)
 
 
 def _placed(g: T, sizes: Sequence[Any], d: int, start: Any, step: int) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...dialects.dims import Dim, Expr
+from ...dialects.dims import Dim
 from ...dialects.dtypes import is_float
 from ...dialects.op import normalize_dim
 from .registry import Unsupported, Value, aten, require
@@ -174,33 +174,25 @@ def masked_scatter(c: Any, x: Value, mask: Value, source: Value) -> Value:
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------
-def _bounds(start: Dim | None, end: Dim | None, size: Dim, step: int) -> tuple[Dim, Dim]:
-    """First position and number of elements of a Python slice over a dim of `size`."""
-    if isinstance(size, int) and all(v is None or isinstance(v, int) for v in (start, end)):
-        first, last, _ = slice(start, end, step).indices(size)
-        return first, max(0, -(-(last - first) // step))
-    unlimited = end is None or (isinstance(end, int) and end >= 2**63 - 1)
-    if start in (None, 0) and unlimited and step == 1:
-        return 0, size
-    raise Unsupported("a slice with symbolic bounds")
+def slice_start(start: Dim | None, size: Dim) -> Dim:
+    """The first position of a Python slice over a dim of `size`; for symbols, eager's guards say which case it is."""
+    if start is None:
+        return 0
+    if isinstance(start, int) and isinstance(size, int):
+        return slice(start, None).indices(size)[0]
+    return size + start if isinstance(start, int) and start < 0 else start
 
 
 @aten("slice_scatter")
 def slice_scatter(
     c: Any, x: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Value:
+    """The source has the size of the slice, so its end needs no thought."""
     t, s = T(c, x), T(c, src)
     d = normalize_dim(dim, t.rank)
     require(isinstance(step, int), "a symbolic step")
-    if any(isinstance(v, Expr) for v in (start, end)):
-        # the source says how long the slice is; eager has checked that it fits
-        require(isinstance(start, Expr) or (isinstance(start, int) and start >= 0), "a slice with symbolic bounds")
-        first: Dim = start
-    else:
-        first, size = _bounds(start, end, t.shape[d], step)
-        require(s.shape[d] == size, "a source of another size")
     s = s.to(t.dtype).expand(*(s.shape[k] if k == d else n for k, n in enumerate(t.shape)))
-    return _slice_scatter(t, s, d, first, step)
+    return _slice_scatter(t, s, d, slice_start(start, t.shape[d]), step)
 
 
 @aten("select_scatter")
