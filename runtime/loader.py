@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import sys
 import tempfile
 
 from .errors import LaminaRuntimeError
@@ -21,6 +22,8 @@ class Image:
 
     def __init__(self, data: bytes, name: str = "lamina"):
         self._library = None
+        if sys.platform in ("darwin", "win32"):  # macOS would need Mach-O images
+            raise LaminaRuntimeError(f"the code of '{name}' is for Linux (ELF), and this system is {sys.platform}")
         for opened in (_open_memory, _open_file):  # a system may forbid code from anonymous memory but not from files
             try:
                 self._library = opened(data, name)

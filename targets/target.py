@@ -1,6 +1,6 @@
 """What a target is: a name, facts about the machine, pipelines as printable tuples, and code emission.
 
-A target's module ends in `TARGET = Target(...)`. Facts live in `Features`, never as branches on a name in passes.
+A target's module ends in `TARGET = Target(...)` or `TARGETS`, a tuple of them. Facts live in `Features`, never as branches on a name in passes.
 This module imports neither MLIR nor LLVM, so the user's process may look targets up.
 """
 
@@ -51,6 +51,12 @@ class Target:
     aliases: tuple[str, ...] = ()
     features: Features = field(default_factory=Features)
     flags: frozenset[str] = frozenset()
+
+    def summary(self) -> str:
+        """What the machine is, in a line for people."""
+        f = self.features
+        extras = [text for text, has in (("FMA", f.has_fma), ("bf16 dot products", f.has_bf16_dot)) if has]
+        return ", ".join([f"{self.arch}, {f.vector_bits}-bit tiles", f"{f.registers} vector registers", *extras])
 
     def pipeline(self, kind: str, plain: bool = False) -> tuple[str, ...]:
         """The steps for a kernel of `kind` (docs/contracts.md, section 4): our pass names and upstream pass text."""

@@ -13,7 +13,7 @@ ALLOWED = {
     "runtime": set(),
     "dialects": set(),
     "passes": {"dialects"},
-    "targets": {"passes", "dialects"},
+    "targets": {"passes", "dialects", "runtime"},
     "compiler": {"targets", "passes", "dialects", "runtime"},
     "frontend": {"compiler", "dialects", "runtime"},
     "tools": {"frontend", "compiler", "targets", "passes", "dialects", "runtime"},

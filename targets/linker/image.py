@@ -118,7 +118,9 @@ def _program_headers(segments: list[Segment], page: int) -> list[bytes]:
     size = header_size(len(segments), bool(relro)) - HEADER.size
     add(_HEADERS, READ, HEADER.size, HEADER.size, size, size, 8)
     for s in segments:
-        add(_LOAD, s.flags, s.offset, s.address, s.file_size, s.memory_size, page)
+        # what is made read-only must be mapped, to the end of the largest page of the machine
+        memory = -(-(s.address + s.memory_size) // page) * page - s.address if s.relocated else s.memory_size
+        add(_LOAD, s.flags, s.offset, s.address, s.file_size, memory, page)
     dynamic = next(o for s in segments for o in s.outputs if o.name == ".dynamic")
     add(_DYNAMIC, RELOCATED, dynamic.offset, dynamic.address, dynamic.size, dynamic.size, 8)
     for s in relro:  # up to the end of the page: the loader protects whole pages only

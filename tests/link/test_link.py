@@ -171,7 +171,9 @@ def test_absolute_code_is_refused(assemble):
 
 
 def test_other_machines_are_refused(assemble):
-    with pytest.raises(LinkError, match="ELF machine 258 is not supported; supported: x86-64 .62., AArch64 .183., RISC-V .243."):
+    with pytest.raises(
+        LinkError, match="ELF machine 258 is not supported; supported: x86-64 .62., AArch64 .183., RISC-V .243."
+    ):
         link([assemble(ADD, triple="loongarch64-unknown-linux-gnu")])
 
 
@@ -189,3 +191,13 @@ def test_readelf_finds_nothing_wrong(assemble, tmp_path):
     assert shown.stderr == "" and "Warning" not in shown.stdout
     for line in ("Library soname: [image.so]", "R_X86_64_GLOB_DAT", "R_X86_64_RELATIVE", "BIND_NOW"):
         assert line in shown.stdout
+
+
+@pytest.mark.parametrize("triple", ["x86_64", "aarch64", "riscv64"])
+def test_what_becomes_read_only_is_mapped(assemble, triple):
+    image = link([assemble(t, f"{triple}-unknown-linux-gnu") for t in (DATA, ADD)])
+    (start, count) = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<H", image, 56)[0]
+    headers = [struct.unpack_from("<IIQQQQQQ", image, start + 56 * i) for i in range(count)]
+    loads = [(h[3], h[3] + h[6]) for h in headers if h[0] == 1]
+    ((low, high),) = [(h[3], h[3] + h[6]) for h in headers if h[0] == 0x6474E552]
+    assert any(a <= low and high <= b for a, b in loads)

@@ -46,3 +46,9 @@ def test_damaged_code_and_missing_symbols(build):
         Image(b"not code", "net")
     with pytest.raises(LaminaRuntimeError, match="no symbol 'other'"):
         Image(constant(build, 1)).address("other")
+
+
+def test_systems_without_elf_say_so(build, monkeypatch):
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(LaminaRuntimeError, match="for Linux .ELF., and this system is darwin"):
+        Image(constant(build, 1))

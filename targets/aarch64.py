@@ -1,0 +1,43 @@
+"""AArch64 CPUs, on Linux: NEON at Armv8.0, SVE of any vector length, and cores by name.
+
+Register tiles (matmul, convolution, attention) are 128 bits wide on all of them: Neoverse V1 issues four NEON or two
+256-bit SVE operations a cycle and V2's SVE has 128 bits, so wider tiles would gain nothing there. SVE shows in loops,
+which LLVM vectorises with predicates and for any length; one object runs from 128 to 2048 bits.
+"""
+
+from __future__ import annotations
+
+from .cpu import pipeline
+from .target import Features, Target
+
+_NEON = frozenset(("asimd",))
+_SVE = _NEON | frozenset("atomics fphp asimdhp asimddp sve".split())
+_N1 = _NEON | frozenset("atomics fphp asimdhp asimddp".split())
+_V1 = _SVE | frozenset("asimdfhm bf16 i8mm svebf16 svei8mm".split())
+_M1 = _N1 | frozenset(("asimdfhm",))
+
+
+def _target(
+    name: str, cpu: str, flags: frozenset[str], attributes: str = "", aliases: tuple[str, ...] = (), l2: int = 1024
+) -> Target:
+    return Target(
+        name=name,
+        aliases=aliases,
+        arch="aarch64",
+        triple="aarch64-unknown-linux-gnu",
+        cpu=cpu,
+        attributes=attributes,
+        pipelines=pipeline,
+        features=Features(128, 32, has_fma=True, has_bf16_dot="bf16" in flags, l1_bytes=65536, l2_bytes=l2 * 1024),
+        flags=flags,
+    )
+
+
+TARGETS = (
+    _target("aarch64", "generic", _NEON, aliases=("arm64", "armv8-a"), l2=512),
+    _target("neoverse-n1", "neoverse-n1", _N1),
+    _target("apple-m1", "apple-m1", _M1, l2=4096),
+    _target("aarch64+sve", "generic", _SVE, "+v8.2a,+fullfp16,+dotprod,+sve"),
+    _target("neoverse-v1", "neoverse-v1", _V1),
+    _target("neoverse-v2", "neoverse-v2", _V1 | frozenset(("sve2",)), l2=2048),
+)
