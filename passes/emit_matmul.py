@@ -106,9 +106,9 @@ class _Matmul(Gemm):
         self.first = first
         return Panel(self.matrix.buffer, self.matrix.at(code, 0, first), self.matrix.k_stride)
 
-    def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int) -> None:
+    def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
         if self.mode != "dot":
-            super().compute(item, rows, b, height, at, stride)
+            super().compute(item, rows, b, height, at, stride, tile)
             return
         acc = dot_tile(self.code, self.tile, rows.top(height), self.matrix, self.first, self.k)
         store_tile(self.code, self.tile, acc, self.sums, at, stride)

@@ -34,6 +34,7 @@ from .tiles_micro import Panel, Rows, Tile, load_tile, multiply, store_tile, zer
 K_BLOCK = 768  # elements of K at a time: the tile of A (rows x K_BLOCK) stays in L1
 ROW_BLOCK = 192  # rows of an item, at most: its block of A stays in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: its panels of B stay in L2
+FEW_ITEMS = 16  # with fewer items than this, blocks of columns are halved, for threads to share the work evenly
 CHUNK_WORK = 1_000_000  # flops of the smallest chunk of items given to a thread, about 20 us
 
 
@@ -65,6 +66,9 @@ class Gemm:
         self.element = numeric.element_type(self.tile.dtype)
         self.bytes = 8 if self.tile.dtype in ("f64", "i64") else 4
         self.row_block = block_size(rows, row_block, self.tile.rows)
+        items = [*batch, dims.ceildiv(rows, self.row_block), dims.ceildiv(columns, column_block)]
+        if all(isinstance(i, int) for i in items) and dims.product(items) < FEW_ITEMS:  # type: ignore[operator]
+            column_block //= 2
         self.column_block = block_size(columns, column_block, self.tile.columns)
         self.k_block = block_size(k, K_BLOCK, 1)
         one_tile = isinstance(rows, int) and rows <= tile.rows  # its rows of A are read once, whatever K
@@ -207,7 +211,12 @@ class Gemm:
             if item.first is not None:
                 stride = self.column_block
                 at = code.add(code.mul(code.sub(m, item.row), stride), code.mul(j, tile.columns))
-            code.switch(count, cases, lambda height: self.compute(item, rows, b, height, at, stride))
+            self._each_width(
+                first,
+                lambda narrow: code.switch(
+                    count, cases, lambda height: self.compute(item, rows, b, height, at, stride, narrow)
+                ),
+            )
             if item.first is None:
                 self._write_tile(item, m, count, first, start)
 
@@ -223,9 +232,19 @@ class Gemm:
 
         code.loop(0, count, 1, [], row)
 
-    def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int) -> None:
+    def _each_width(self, first: Index, body: Callable[[Tile], None]) -> None:
+        """`body(tile)` for the panel at column `first`: a narrower tile does where the last panel fits one vector."""
+        ragged = self.columns_dim % self.tile.columns if isinstance(self.columns_dim, int) else 0
+        if not self.packs or not 0 < ragged <= self.tile.width:
+            body(self.tile)
+            return
+        narrow = replace(self.tile, vectors=1)
+        last = self.code.compare("ge", first, self.n - ragged)  # type: ignore[operator]
+        self.code.branch(last, lambda: body(narrow), lambda: body(self.tile))
+
+    def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
         """The product of one register tile, added to its sums in scratch or put there."""
-        code, tile = self.code, self.tile
+        code = self.code
         acc = zeros(code, tile, height)
         if item.first is not None:
             old: Callable = lambda: load_tile(code, tile, self.sums, at, stride, height)

@@ -3,12 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from mlir import ir
 from support.guarded import guarded
 from support.run_kernel import compile_kernel
 from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.families.attention import Attention
 from lamina.dialects.mlir_context import context
+from lamina.passes import pass_manager
+from lamina.targets import get_target
+from lamina.targets.llvm import to_llvm_ir
 
 
 def normal(rng, *shape):
@@ -73,3 +77,21 @@ def test_attention(seed):
     )
     text = kernel("attention", [("f32", x.shape) for x in (q, k, v)], [("f32", expected.shape)], body)
     np.testing.assert_allclose(run(text, [q, k, v], expected.shape), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_tiles_follow_the_target(target):
+    """The innermost loop multiplies vectors of the target's width, without spilling sums to the stack."""
+    text = kernel(
+        "matmul", [("f32", (64, 64)), ("f32", (64, 64))], [("f32", (64, 64))],
+        '%y = "lamina.matmul"(%0, %1) : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>\nreturn %y : tensor<64x64xf32>',
+    )  # fmt: skip
+    module = ir.Module.parse(text, context())
+    made = get_target(target)
+    pass_manager.run(module, made.pipeline("matmul"))
+    assembly = made.assembly(to_llvm_ir(module))
+    register = {"x86-64-v3": "%ymm", "x86-64-v4": "%zmm"}[target]
+    lines = assembly.splitlines()
+    sums = [i for i, line in enumerate(lines) if "vfmadd" in line and register in line]
+    assert len(sums) >= 12
+    assert not any("(%rsp)" in line and register in line for line in lines[sums[0] : sums[11]])
