@@ -14,7 +14,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from ..compiler.api import Program, compile_graph, show_ir, show_ir
+from ..compiler.api import Program, compile_graph, show_ir
 from ..compiler.options import Options
 from . import launcher
 from .export import Exported, ExportError, from_program, symbol_names

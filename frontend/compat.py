@@ -183,6 +183,23 @@ def storage_key(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+# Ops whose fake kernels give other strides than their CPU kernels (roll of a channels-last tensor; torch 2.13).
+UNSURE_STRIDES = (torch.ops.aten.roll.default,)
+
+
+def loses_writes(gm: torch.fx.GraphModule) -> bool:
+    """True for Dynamo graphs that AOTAutograd gets wrong itself: writes through `unfold`, whose inverse drops elements."""
+    names = {n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "") for n in gm.graph.nodes}
+    written = any(name.endswith("_") and not name.endswith("__") for name in names) or "setitem" in names
+    return "unfold" in names and written
+
+
+def written_inputs(metadata: Any) -> frozenset[int]:
+    """The numbers of the graph inputs whose data the graph writes."""
+    infos = getattr(metadata, "input_info", ())
+    return frozenset(i for i, info in enumerate(infos) if info.mutates_data)
+
+
 def is_effect(target: Any) -> bool:
     """True if calls of `target` must keep their order: random numbers, asserts, prints, higher-order ops with tokens."""
     if not isinstance(target, torch._ops.OpOverload):

@@ -126,10 +126,14 @@ class Context:
         if node.target is operator.getitem:
             self._env[node] = self._item(node)
             return
+        if node.target in compat.UNSURE_STRIDES and _strides_matter(node):
+            raise Unsupported("its strides matter, and only eager knows them")
         rule = converters().get(str(node.target))
         if rule is None:
             raise Unsupported("no converter")
         self.out_type = values.result_types(node)
+        if makes_something_of_nothing(node):
+            raise Unsupported(EMPTY)  # what that gives, often an error, is eager's to say
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
         if node.target is torch.ops.aten.as_strided.default:
@@ -232,6 +236,8 @@ class Context:
         where = values.layout(node.meta["val"])
         if not where.dense or node.meta["val"].storage_offset() != 0:
             raise Unsupported("as_strided of a tensor with gaps")
+        if _is_of_unsure_strides(node):
+            raise Unsupported("as_strided of a tensor whose strides only eager knows")
         return value if where.contiguous else self.op("permute", value, dims=where.order)
 
     # -- results ----------------------------------------------------------------------------------------------
@@ -303,6 +309,41 @@ class Context:
                 if size == wanted:
                     return number, dim
         return -1, -1
+
+
+EMPTY = "an empty operand"
+
+
+def _strides_matter(node: fx.Node) -> bool:
+    """True if an as_strided reads the buffer of `node`."""
+    return any(u.target is torch.ops.aten.as_strided.default or (_views(u, node) and _strides_matter(u)) for u in node.users)
+
+
+def _views(user: fx.Node, node: fx.Node) -> bool:
+    a, b = user.meta.get("val"), node.meta["val"]
+    return isinstance(a, torch.Tensor) and compat.storage_key(a) == compat.storage_key(b)
+
+
+def _is_of_unsure_strides(node: fx.Node) -> bool:
+    """True if `node` is or views the result of an op whose fake kernel is known to give other strides than eager."""
+    while node.op == "call_function" and node.target not in compat.UNSURE_STRIDES:
+        sources = [a for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
+        if not sources or compat.storage_key(sources[0].meta["val"]) != compat.storage_key(node.meta["val"]):
+            return False
+        node = sources[0]
+    return node.op == "call_function"
+
+
+def makes_something_of_nothing(node: fx.Node) -> bool:
+    """True if an operand has no elements and the result has some, which is plain only for concatenation."""
+
+    def empty(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape)
+
+    result = node.meta.get("val")
+    if node.target is torch.ops.aten.cat.default or not isinstance(result, torch.Tensor):
+        return False
+    return not empty(result) and any(empty(a.meta.get("val")) for a in node.all_input_nodes)
 
 
 def _items_used(node: fx.Node) -> list[int]:

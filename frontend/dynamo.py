@@ -20,7 +20,7 @@ from torch import fx
 
 from . import compat, glue, launcher, values
 from .aten.registry import Unsupported
-from .convert import Part, convert
+from .convert import Part, convert, makes_something_of_nothing
 from .interpreted import interpret
 from .options import BackendOptions, backend_options
 from .partition import Step, classify, is_size, schedule
@@ -42,6 +42,7 @@ class _Compilation:
     def __init__(self, options: BackendOptions):
         self.options = options
         self.direct: Callable[..., Any] | None = None
+        self.metadata: Any = None
 
     def compiler(self, kind: str, whole: bool) -> Callable[..., Any]:
         """AOTAutograd's callback for the graph of `kind`: "forward", "backward" or "inference"."""
@@ -50,9 +51,13 @@ class _Compilation:
             if whole and kind != "inference":
                 raise _NeedsGradients
             metadata = compat.forward_metadata()
+            if kind != "backward":
+                self.metadata = metadata
             weights: frozenset[int] = frozenset()
             if kind == "inference" and not torch.is_grad_enabled():
                 weights = compat.static_inputs(metadata)
+            if kind != "backward":
+                _refuse_empty(gm)
             made = build(gm, self.options, weights)
             COUNTERS.add("training_graphs" if kind != "inference" else "graphs")
             if kind == "inference" and made.all_compiled and compat.direct_call_is_safe(metadata):
@@ -65,15 +70,27 @@ class _Compilation:
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
     """Compile one Dynamo graph; `mode` and `options` are checked (options.py)."""
     options = backend_options(keywords)
+    if compat.loses_writes(gm):
+        COUNTERS.failure("a write through 'unfold' runs in eager: AOTAutograd would lose elements")
+        return gm.forward
     _warm_workers()
     gradients = torch.is_grad_enabled() and any(_requires_grad(e) for e in example_inputs)
-    if not gradients:
-        try:
-            with compat.composites_kept(_WHOLE):
-                return _trace(gm, example_inputs, options, whole=True)
-        except _NeedsGradients:
-            pass
-    return _trace(gm, example_inputs, options, whole=False)
+    try:
+        if not gradients:
+            try:
+                with compat.composites_kept(_WHOLE):
+                    return _trace(gm, example_inputs, options, whole=True)
+            except _NeedsGradients:
+                pass
+        return _trace(gm, example_inputs, options, whole=False)
+    except Exception as error:
+        if type(error).__module__.startswith("torch._dynamo"):
+            raise  # how Dynamo asks for another attempt, and its own errors
+        if os.environ.get("LAMINA_STRICT", "") not in ("", "0"):
+            raise
+        # AOTAutograd cannot trace this graph. If the program is wrong, eager raises what eager raises.
+        COUNTERS.failure(f"a graph runs in eager: {type(error).__name__}: {error}")
+        return gm.forward
 
 
 def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, whole: bool) -> Callable[..., Any]:
@@ -92,7 +109,35 @@ def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, w
     if compilation.direct is not None:
         COUNTERS.add("direct")
         return compilation.direct
-    return wrapped
+    return _guard_overlap(wrapped, gm, inputs, compilation.metadata)
+
+
+def _guard_overlap(
+    compiled: Callable[..., Any], gm: fx.GraphModule, inputs: Sequence[Any], metadata: Any
+) -> Callable[..., Any]:
+    """`compiled`, or eager for a call in which an argument that is written shares its storage with another.
+
+    torch's guards do not look at that unless arguments overlapped at the first call, and what is traced then loses
+    views of written arguments. Parameters and buffers are left out: they do not come from the caller.
+    """
+    static, written = compat.static_inputs(metadata), compat.written_inputs(metadata)
+    watched = [i for i, t in enumerate(inputs) if isinstance(t, torch.Tensor) and i not in static]
+    if len(watched) < 2 or not written.intersection(watched):
+        return compiled
+
+    def call(*args: Any) -> Any:
+        storages = [compat.storage_key(args[i]) for i in watched]
+        if len(set(storages)) < len(storages):
+            return gm.forward(*args)
+        return compiled(*args)
+
+    return call
+
+
+def _refuse_empty(gm: fx.GraphModule) -> None:
+    """Leave a graph that makes something of empty arguments to eager, whose checks AOTAutograd's decompositions lose."""
+    if any(makes_something_of_nothing(n) for n in gm.graph.nodes if n.op == "call_function"):
+        raise ValueError("something is made of an empty tensor")
 
 
 class Built:

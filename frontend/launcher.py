@@ -20,6 +20,7 @@ import torch
 from ..compiler.api import compile_graph
 from ..compiler.options import Options
 from ..dialects.dtypes import size as item_size
+from ..runtime.errors import LaminaRuntimeError
 from ..runtime.program import Constants, LoadedProgram, OutputSpec, Prepared
 from . import compat, values, weights
 from .convert import Part
@@ -73,7 +74,10 @@ class Native:
         inputs = [addresses[i] for i in self.input_arguments]
         made = [compat.empty_strided(*spec) for spec in call.buffers]
         outputs = [t.data_ptr() for t in made]
-        self.program.run(call.prepared, inputs, outputs, constants)
+        try:
+            self.program.run(call.prepared, inputs, outputs, constants)
+        except LaminaRuntimeError as error:  # the exception types are eager's
+            raise (IndexError if isinstance(error, IndexError) else RuntimeError)(str(error)) from None
         for spec, target in zip(self.part.outputs, self.signature.targets):
             if spec.mutates is not None and tensors[target] is not args[target]:  # type: ignore[index]
                 args[target].copy_(tensors[target])  # type: ignore[index]

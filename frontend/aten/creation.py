@@ -110,13 +110,14 @@ def _between(c: Any, start: Any, end: Any, steps: Any, dtype: str) -> T:
     """`steps` numbers from `start` to `end`, counted from both ends towards the middle, as eager, so both are exact."""
     require(isinstance(steps, int) and not isinstance(start, Expr) and not isinstance(end, Expr), "a symbolic linspace")
     first, last = (T(c, as_value(c, v, dtype)).reshape() for v in (start, end))
+    first_number, last_number = ((0.0 if isinstance(v, (Value, Expr)) else float(v)) for v in (start, end))
     if steps < 2:
         return first.expand(steps)
     at = T(c, iota(c, steps, 0, 1, dtype))
     if isinstance(start, Value) or isinstance(end, Value):
         step = (last - first) / float(steps - 1)
     else:
-        step = T(c, c.scalar((float(end) - float(start)) / (steps - 1), dtype))
+        step = T(c, c.scalar((last_number - first_number) / (steps - 1), dtype))
     low, high = first + at * step, last - (float(steps - 1) - at) * step
     return at.lt(float(steps // 2)).where(low, high)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .registry import Value, aten, require
+from .registry import Unsupported, Value, aten, require
 from .tensor_math import T
 
 BILINEAR, NEAREST = 0, 1
@@ -16,7 +16,8 @@ def grid_sampler(c: Any, x: Value, grid: Value, mode: int, padding: int, align: 
     image, g = T(c, x), T(c, grid)
     require(image.dtype in ("f32", "f64") and mode in (BILINEAR, NEAREST), "a grid sampler of halves, or a cubic one")
     batch, _, high, wide = image.shape
-    require(isinstance(high, int) and isinstance(wide, int) and min(high, wide) > 0, "a grid sampler of symbolic size")
+    if not (isinstance(high, int) and isinstance(wide, int) and high > 0 and wide > 0):
+        raise Unsupported("a grid sampler of symbolic or empty size")
     places = [
         _position(g.slice(3, i, 1).reshape(*g.shape[:3]), size, padding, align) for i, size in ((1, high), (0, wide))
     ]
@@ -60,9 +61,10 @@ def _reflected(place: T, low: float, high: float) -> T:
 def _read(image: T, at: list[T]) -> T:
     """Elements at integral positions [N, H', W', C]; 0 outside the image."""
     c = image.c
+    sizes: list[Any] = list(image.shape[2:])
     inside: T | None = None
     indices = []
-    for place, size in zip(at, image.shape[2:]):
+    for place, size in zip(at, sizes):
         valid = place.op("ge", 0.0) & place.op("lt", float(size))
         inside = valid if inside is None else inside & valid
         safe = valid.where(place, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...dialects import dtypes
 from ...dialects.op import normalize_dim
-from .registry import Value, add, aten, require
+from .registry import Unsupported, Value, add, aten
 from .tensor_math import T
 
 Axes = int | Sequence[int] | None
@@ -77,7 +77,8 @@ def count_nonzero(c: Any, x: Value, dim: Axes = None) -> Value:
 def trace(c: Any, x: Value) -> Value:
     t = T(c, x)
     rows, columns = t.shape
-    require(isinstance(rows, int) and isinstance(columns, int), "the trace of a symbolic size")
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise Unsupported("the trace of a symbolic size")
     if 0 in t.shape:
         return c.scalar(0, c.out_type.dtype)
     flat = t.reshape(rows * columns)

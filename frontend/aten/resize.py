@@ -38,7 +38,7 @@ def _nearest(have: int, want: int, scale: float | None, exact: bool) -> list[int
 
 
 def _take(t: T, dim: int, index: list[int]) -> T:
-    if index == list(range(t.shape[dim])):
+    if len(index) == t.shape[dim] and index == list(range(len(index))):
         return t
     return t.op("index", T(t.c, literal(t.c, index, "i64", (len(index),))), dims=(dim,), wrap=False)
 

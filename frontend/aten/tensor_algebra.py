@@ -100,7 +100,7 @@ def _overwritten(c: Any, x: Value, src: Value, positions: T) -> Value:
     return T(c, made).reshape(*t.shape).value
 
 
-def _strided_positions(c: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> T:
+def _strided_positions(c: Any, shape: Sequence[Any], strides: Sequence[Any], offset: Any) -> T:
     require(all(isinstance(v, int) for v in (*shape, *strides, offset)), "a strided write of symbolic size")
     at = [offset]
     for n, stride in zip(shape, strides):

@@ -269,3 +269,46 @@ def test_inference_mode():
         got = torch.compile(lambda x: F.linear(x, x).softmax(-1), backend="lamina")(x)
         assert got.is_inference()
         torch.testing.assert_close(got, F.linear(x, x).softmax(-1))
+
+
+def test_arguments_that_overlap_only_later():
+    def f(x, y):
+        x.mul_(2)
+        return x + y
+
+    compiled = torch.compile(f, backend="lamina")
+    with torch.no_grad():
+        compiled(torch.ones(4), torch.ones(4))
+        one, two = torch.ones(8), torch.ones(8)
+        assert torch.equal(compiled(one[:4], one[2:6]), f(two[:4], two[2:6])) and torch.equal(one, two)
+
+
+def test_overlapping_arguments_and_a_view_of_one_returned():
+    def f(a, b):
+        a.add_(100)
+        return b[0]
+
+    one, two = torch.arange(24.0).reshape(4, 6), torch.arange(24.0).reshape(4, 6)
+    assert torch.equal(torch.compile(f, backend="lamina")(one, one[1:]), f(two, two[1:]))
+
+
+def test_write_through_unfold():
+    def f(x):
+        v = x.unfold(1, 1, 5)
+        v.add_(v)
+        return x
+
+    check(f, torch.arange(24).reshape(4, 6))
+
+
+def test_as_strided_of_a_rolled_channels_last_tensor():
+    x = torch.arange(100).reshape(2, 5, 2, 5).to(memory_format=torch.channels_last)
+    check(lambda x: torch.as_strided(torch.roll(x, -1, 0), (5, 10), (4, 1), 0), x)
+
+
+def test_errors_are_eagers():
+    table, index = torch.rand(5, 2), torch.tensor([2, 7])
+    with pytest.raises(IndexError):
+        torch.compile(lambda i, w: F.embedding(i, w), backend="lamina")(index, table)
+    with pytest.raises(RuntimeError, match="greater than 0"):
+        torch.compile(lambda x: F.interpolate(x, size=(4, 4)), backend="lamina")(torch.rand(1, 3, 0, 5))
