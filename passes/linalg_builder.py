@@ -176,7 +176,8 @@ class LinalgBuilder(Views, Reductions):
         type = TensorType(dtype, tuple(shape))
         if not data:
             return self.empty(shape, dtype)
-        words = memoryview(data).cast({1: "b", 2: "h", 4: "i", 8: "q"}[size(dtype)])
+        code: Any = {1: "b", 2: "h", 4: "i", 8: "q"}[size(dtype)]
+        words = memoryview(data).cast(code)
         elements = ir.DenseElementsAttr.get(
             words, type=self.cache.storage(dtype), shape=list(shape), context=self.cache.context
         )

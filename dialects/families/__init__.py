@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     convolution,
     creation,
     embedding_bag,
+    extremes,
     gather,
     materialize,
     matmul,

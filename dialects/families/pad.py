@@ -62,8 +62,9 @@ class Pad(Op, name="pad", category="gather"):
 
     @staticmethod
     def reference(x, low, high, value, mode):
-        extra = {"constant_values": np.asarray(value).astype(x.dtype)} if mode == "constant" else {}
-        return np.pad(x, list(zip(low, high)), MODES[mode], **extra)
+        extra: Any = {"constant_values": np.asarray(value).astype(x.dtype)} if mode == "constant" else {}
+        kind: Any = MODES[mode]
+        return np.pad(x, list(zip(low, high)), kind, **extra)
 
     @staticmethod
     def lower(b, x, low, high, value, mode):
