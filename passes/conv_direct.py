@@ -8,6 +8,7 @@ for item:  (image, output channel, block of positions)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mlir import ir
@@ -37,9 +38,10 @@ class DirectConv:
             raise EmitError(f"the weights of kernel '{frame.name}' are computed")
         self.tile = choose_tile(numeric.compute_dtype(problem.dtype), vector_bits, registers)
         self.channels = problem.in_channels // problem.groups
-        row = problem.windows[-1].out
-        self.by_rows = len(problem.windows) > 1 and isinstance(row, int) and row >= self.tile.width
-        unit = row if self.by_rows else self.tile.columns
+        out = problem.windows[-1].out
+        # a row of the output, if vectors go along it, else 0
+        self.row = out if len(problem.windows) > 1 and isinstance(out, int) and out >= self.tile.width else 0
+        unit = self.row or self.tile.columns
         self.block = block_size(problem.positions, max(POSITION_BLOCK, unit), unit)
         self.blocks = dims.ceildiv(problem.positions, self.block)
         self.patch = Patch(self.code, problem.windows, self.channels, self.block, 2 * self.tile.columns)
@@ -51,7 +53,7 @@ class DirectConv:
         """Emit the whole body and close the frame."""
         code, p, tile = self.code, self.problem, self.tile
         element, bytes = numeric.element_type(tile.dtype), 8 if tile.dtype == "f64" else 4
-        self.taps = dims.product(w.kernel for w in p.windows)
+        self.taps = math.prod(w.kernel for w in p.windows)
         self.buffer = code.scratch(code.size(self.patch.size), element, bytes)
         self.sums = code.scratch(self.block + tile.columns, element, bytes)
         self.weights = code.scratch(self.channels * self.taps, element, bytes)
@@ -73,8 +75,8 @@ class DirectConv:
         self.patch.fill(self.buffer, start, slices, width, read)
         self._copy_weights(channel)
 
-        if self.by_rows:
-            code.loop(0, count, p.windows[-1].out, [], lambda at: self._row(at, code.add(first, at), start))
+        if self.row:
+            code.loop(0, count, self.row, [], lambda at: self._row(at, code.add(first, at), start))
         else:
             self.vectors.emit(start, lambda loader: self._over_rows(first, count, loader))
         self.epilogue.emit([image, channel], first, count, self.sums, 0)
@@ -82,7 +84,7 @@ class DirectConv:
     def _row(self, at: Index, position: Index, start: Index) -> None:
         """One output row, whose sums go to `at`."""
         code, width = self.code, self.tile.width
-        row = self.problem.windows[-1].out
+        row = self.row
         base, _ = self.patch.offset(position, start)
         group = GROUP * width
         whole = row // group * group

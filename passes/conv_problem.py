@@ -46,22 +46,23 @@ def read_conv(frame: Frame) -> ConvProblem:
         raise EmitError(f"kernel '{frame.name}' is a transposed convolution")
     x, w = root.operands[0], root.operands[1]
     x_shape, w_shape = operand_shape(frame, x), operand_shape(frame, w)
-    if not all(isinstance(d, int) for d in (x_shape[1], *w_shape)):
+    channels, outputs, kernel = x_shape[1], w_shape[0], [k for k in w_shape[2:] if isinstance(k, int)]
+    if not isinstance(channels, int) or not isinstance(outputs, int) or len(kernel) < len(w_shape) - 2:
         raise EmitError(f"kernel '{frame.name}' has symbolic channels or kernel sizes")
     stride, padding, dilation = (_ints(root, name) for name in ("stride", "padding", "dilation"))
     windows = []
     for d, size in enumerate(x_shape[2:]):
-        reach = (w_shape[2 + d] - 1) * dilation[d] + 1
+        reach = (kernel[d] - 1) * dilation[d] + 1
         out = dims.floordiv(size + 2 * padding[d] - reach, stride[d]) + 1
-        windows.append(Window(size, out, w_shape[2 + d], stride[d], padding[d], dilation[d]))
+        windows.append(Window(size, out, kernel[d], stride[d], padding[d], dilation[d]))
     return ConvProblem(
         root=root,
         x=x,
         bias=root.operands[2] if len(root.operands) > 2 else None,
         dtype=str(ir.RankedTensorType(x.type).element_type),
         batch=x_shape[0],
-        in_channels=x_shape[1],
-        out_channels=w_shape[0],
+        in_channels=channels,
+        out_channels=outputs,
         groups=ir.IntegerAttr(root.attributes["groups"]).value,
         windows=tuple(windows),
         x_view=strided_view(x, frame.shapes),

@@ -15,6 +15,8 @@ torch's fused kernels do.
 
 from __future__ import annotations
 
+import math
+
 from mlir import ir
 
 from ..dialects import dims
@@ -91,7 +93,7 @@ class _Attention:
         states = [scratch(self.row_block) for _ in range(3)]
         self.softmax = Softmax(self.frame, p, tile, self.scores, self.key_block, states, self.lse, self.one_block)
         code.loop(self.frame.begin, self.frame.end, 1, [], self._item)
-        work = 4 * self.row_block * dims.product(d if isinstance(d, int) else 64 for d in (p.keys, p.depth))
+        work = 4 * self.row_block * math.prod(d if isinstance(d, int) else 64 for d in (p.keys, p.depth))
         self.frame.close(dims.product(p.heads) * self.row_blocks, max(1, CHUNK_WORK // max(1, work)))
 
     def _padded(self, size: Index) -> Index:

@@ -61,8 +61,8 @@ class _Conv(Gemm):
             p.positions, tile, row_block=ROW_BLOCK,
         )  # fmt: skip
         view = p.w_view
-        one = merge(view.shape[1:], view.strides[1:]) if view is not None else None
-        if one is None:
+        one = None if view is None else merge(view.shape[1:], view.strides[1:])
+        if view is None or one is None:
             raise EmitError(f"the weights of kernel '{frame.name}' are not in rows")
         self.w_stride = one[1]
         self.w_buffer = frame.inputs[view.base]

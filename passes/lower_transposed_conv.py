@@ -52,8 +52,8 @@ def _rewrite(node: Node) -> None:
     bound = list(node.op.operands)
     x, w, bias = bound[0], bound[1], bound[2] if len(bound) > 2 else None
     w_shape = type_of(w).shape
-    kernel, groups = w_shape[2:], a["groups"]
-    if not all(isinstance(k, int) for k in w_shape):
+    kernel, groups = [k for k in w_shape[2:] if isinstance(k, int)], a["groups"]
+    if len(kernel) < len(w_shape) - 2:
         return
     out = type_of(node.op.results[0]).shape
     # stride 1 with enough kernel takes the padding off inside; else the slice at the end does
@@ -100,7 +100,7 @@ def _taps(kernel: int, stride: int, dilation: int, padding: int, extra: int) -> 
 
 
 def _phase_weights(
-    b: _Builder, w: ir.Value, kernel: Sequence[Dim], groups: int, stride: Sequence[int], taps: Sequence[int]
+    b: _Builder, w: ir.Value, kernel: Sequence[int], groups: int, stride: Sequence[int], taps: Sequence[int]
 ) -> ir.Value:
     """`v[(o, p), c, t] = w[c, o, p + s (T - 1 - t)]`, 0 past the kernel, from `w` `[C, O / groups, kernel…]`."""
     n = len(kernel)

@@ -74,7 +74,7 @@ def read_problem(frame: Frame) -> Problem:
         a_view=a_view,
         b_view=b_view,
         b_is_nk=linear,
-        panel=int(b_shape[-1]) if packed else 0,
+        panel=ir.RankedTensorType(b.type).shape[-1] if packed else 0,
     )
 
 

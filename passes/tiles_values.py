@@ -50,13 +50,13 @@ class Lane:
         """
         if self.width == 1:
             return offset, 0
-        steps = [dims.linear_coefficient(offset, str(i)) for i in self.index]
-        if None in steps:
+        stride = dims.linear_coefficient(offset, str(self.index[-1]))
+        if stride is None:
             return offset, None
-        step, stride = steps[-1], steps[-1]
-        for size, coefficient in zip(reversed(self.shape[1:]), reversed(steps[:-1])):
+        step = stride
+        for size, name in zip(reversed(self.shape[1:]), reversed(self.index[:-1])):
             step = step * size
-            if coefficient != step:
+            if dims.linear_coefficient(offset, str(name)) != step:
                 return offset, None
         if len(self.shape) > 1 and stride != 0:
             rest = dims.substitute(offset, {str(i): 0 for i in self.index})
@@ -101,9 +101,9 @@ class Values:
         view = strided_view(tensor, self.frame.shapes)
         if view is not None:
             return self._load(self.frame.inputs[view.base].memref, view.at(index))
-        op = tensor.owner if not isinstance(tensor.owner, ir.Block) else None
-        op = op.operation if op is not None and hasattr(op, "operation") else op
-        name = op.name if op is not None else "an argument"
+        assert not isinstance(tensor.owner, ir.Block), "an argument is a view of itself"
+        op: ir.Operation = tensor.owner.operation
+        name = op.name
         if name == "linalg.generic":
             return self._generic(op, tensor, index, memo)
         if name == "linalg.fill":
