@@ -48,31 +48,34 @@ class Result:
     """A field that is one result tensor."""
 
 
-class Ints:
-    """Attribute type: a tuple of int."""
-
-
-class Dims:
-    """Attribute type: a tuple of sizes, each an int or a symbolic expression."""
-
-
-class DTypeAttr:
-    """Attribute type: the name of an element type."""
-
-
-class Scalar:
-    """Attribute type: a Python bool, int or float."""
-
-
-class Literal:
-    """Attribute type: raw bytes of a literal tensor, base64 text."""
-
-
 T = typing.TypeVar("T")
 
+if typing.TYPE_CHECKING:  # to a type checker a declared attribute is a value of its type
+    Ints = tuple[int, ...]
+    Dims = tuple[Dim, ...]
+    DTypeAttr = str
+    Scalar = bool | int | float
+    Literal = str
+    Attr = typing.Annotated[T, "attribute"]
+else:
 
-class Attr(typing.Generic[T]):
-    """A field that is an attribute of type `T`."""
+    class Ints:
+        """Attribute type: a tuple of int."""
+
+    class Dims:
+        """Attribute type: a tuple of sizes, each an int or a symbolic expression."""
+
+    class DTypeAttr:
+        """Attribute type: the name of an element type."""
+
+    class Scalar:
+        """Attribute type: a Python bool, int or float."""
+
+    class Literal:
+        """Attribute type: raw bytes of a literal tensor, base64 text."""
+
+    class Attr(typing.Generic[T]):
+        """A field that is an attribute of type `T`."""
 
 
 CATEGORIES = (
@@ -118,7 +121,7 @@ class Field:
     """One declared operand, attribute or result."""
 
     name: str
-    kind: type  # Operand, OptionalOperand, Variadic, Attr or Result
+    kind: Any  # Operand, OptionalOperand, Variadic, Attr or Result
     type: type | None = None  # of an attribute
     default: Any = ...
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
-from ..dims import Dim, floordiv
+from ..dims import floordiv
 from ..dtypes import is_float
 from ..lazy import np, pt, wide
 from ..op import Attr, Ints, Op, Operand, OptionalOperand, Result, check, sample
@@ -166,7 +167,7 @@ def _read_inside(s, x, front, places):
     return s.select(inside, s.read(x, [*front, *safe]), 0)
 
 
-def _output_sizes(x, kernel, stride, padding, dilation, transposed, output_padding) -> tuple[Dim, ...]:
+def _output_sizes(x, kernel, stride, padding, dilation, transposed, output_padding) -> tuple[Any, ...]:
     """Spatial sizes of the result from those of `x`."""
     extra = output_padding or (0,) * len(x)
     if transposed:

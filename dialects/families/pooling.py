@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from itertools import product
 from math import inf, prod
+from typing import Any
 
-from ..dims import Dim, ceildiv, dim_min, floordiv
+from ..dims import ceildiv, dim_min, floordiv
 from ..dtypes import bits, is_float
 from ..lazy import np, pt, wide
 from ..op import Attr, Ints, Op, Operand, Result, check, sample
@@ -292,7 +293,7 @@ def _check_adaptive(x, output):
     check(all(s > 0 for s in x.shape[2:]), "needs spatial sizes that are not 0")
 
 
-def _sizes(spatial, kernel, stride, padding, dilation, ceil) -> tuple[Dim, ...]:
+def _sizes(spatial, kernel, stride, padding, dilation, ceil) -> tuple[Any, ...]:
     """Spatial sizes of a pooled tensor; with `ceil` the last window still starts inside the input or left padding."""
     sizes = []
     for i, size in enumerate(spatial):

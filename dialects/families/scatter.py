@@ -5,6 +5,8 @@ Duplicate positions are combined in row-major order of the updates, so results d
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..dims import Dim
 from ..dtypes import is_int
 from ..lazy import np, pt
@@ -192,7 +194,7 @@ def index_place(dims: tuple[int, ...]) -> int:
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0
 
 
-def update_shape(x: tuple[Dim, ...], indices: list[tuple[Dim, ...]], dims: tuple[int, ...]) -> tuple[Dim, ...]:
+def update_shape(x: tuple[Dim, ...], indices: list[tuple[Dim, ...]], dims: tuple[int, ...]) -> tuple[Any, ...]:
     """The shape of `x[…indices…]`."""
     rest = [s for d, s in enumerate(x) if d not in dims]
     place = index_place(dims)

@@ -29,8 +29,9 @@ def attention_backward(
     q, k, v, g, o = (T(c, t).wide() for t in (query, key, value, grad_out, out))
     require(q.shape[:-2] == k.shape[:-2], "grouped heads")
     dtype, width = c.type(query).dtype, q.shape[-1]
-    require(isinstance(width, int) or scale is not None, "a symbolic width")
-    factor = float(scale) if scale is not None else width**-0.5
+    require(isinstance(width, int), "a symbolic width")
+    assert isinstance(width, int)
+    factor = width**-0.5 if scale is None else float(scale)
     scores = q.matmul(k.transpose()) * factor
     if attn_mask is not None:
         m = T(c, attn_mask)

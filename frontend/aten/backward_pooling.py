@@ -122,7 +122,7 @@ def _counts(
     return [divisor or math.prod(window) for window in itertools.product(*lengths)]
 
 
-def _floats(c: Any, numbers: Sequence[float], shape: Sequence[int]) -> Value:
+def _floats(c: Any, numbers: Sequence[float], shape: Sequence[Any]) -> Value:
     """A literal f32 tensor."""
     data = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")
     return c.op("constant", dtype="f32", shape=tuple(shape), data=data)

@@ -139,7 +139,7 @@ def avg_pool3d(
     return _avg_pool(c, 3, x, kernel, stride, padding, ceil, include, divisor)
 
 
-def even_windows(spatial: Sequence[Any], output: Sequence[int]) -> tuple[int, ...] | None:
+def even_windows(spatial: Sequence[Any], output: Sequence[Any]) -> tuple[int, ...] | None:
     """The window size of each dim if adaptive windows are disjoint and equal, else None."""
     if not all(isinstance(s, int) and o > 0 and s > 0 and s % o == 0 for s, o in zip(spatial, output)):
         return None

@@ -188,6 +188,32 @@ case("block_scatters", lambda v, s: (v.slice_scatter(s, 0, 1, 5, 2), v.select_sc
 gradient_case("select_and_slice_backward", lambda v: v[1, 1:4:2] * v[0, :2], x(3, 6))
 
 case(
+    "scatter_means",
+    lambda v, i, s: (
+        v.scatter_reduce(0, i, s, "mean"),
+        v.scatter_reduce(0, i, s, "mean", include_self=False),
+        (v * 9).long().scatter_reduce(0, i, (s * 9).long(), "mean"),
+    ),
+    x(4, 3),
+    positions(4, 6, 3),
+    x(6, 3),
+)
+case("index_add_0d", lambda v, i, s: (v.index_add(0, i, s), v.index_fill(0, i, 3.0)), x(), torch.tensor(0), x())
+case(
+    "masked_scatter",
+    lambda v, s: (v.masked_scatter(v > 0, s), v[:, 0].masked_scatter(v[:, 0] > 0, s[0])),
+    x(4, 4),
+    x(4, 4),
+)
+case(
+    "medians",
+    lambda v: (v.median(), v.median(1, True).values, v.kthvalue(2).values),
+    torch.tensor([[1.0, 3, 2], [torch.nan, 0, 1]]),
+)
+case("distances", lambda a, b: [torch.cdist(a, b, p) for p in (0.0, 1.0, 2.0, 3.0, torch.inf)], x(2, 3, 4), x(5, 4))
+case("max_unpool2d", lambda v: F.max_unpool2d(*F.max_pool2d(v, 2, return_indices=True), 2), x(2, 3, 4, 6))
+gradient_case("avg_pool3d", lambda v: F.avg_pool3d(v, 2, 1, 1), x(1, 2, 3, 4, 5))
+case(
     "embedding_bag",
     lambda w, i, o: F.embedding_bag(i, w, o, mode="mean"),
     x(7, 4),
@@ -225,7 +251,7 @@ case("dropout_eval", lambda v: F.dropout(v, 0.5, False) + 1, x(3))
 def test_converted_equals_eager(name):
     fn, args, tolerance = CASES[name]
     expected = fn(*args)
-    expected = expected if isinstance(expected, tuple) else (expected,)
+    expected = expected if isinstance(expected, (tuple, list)) else (expected,)
     for i, value in zip(*converted(fn, args)):
         want = from_torch(expected[i])
         assert (value.shape, value.dtype) == (want.shape, want.dtype), i
