@@ -19,7 +19,7 @@ _PUBLIC = {
 
 __all__ = ["__version__", *_PUBLIC]
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers and editors: what __getattr__ gives at run time
     from .frontend.api import compile, export
     from .frontend.stats import stats
     from .frontend.weights import invalidate

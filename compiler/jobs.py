@@ -63,8 +63,8 @@ def lower_graph(request: Message) -> Message:
     Reply: {"plan", "kernels": [[name, kind, nodes]]}; blobs: the host program's LLVM IR, then each kernel's text.
     """
     from ..passes import pass_manager
-    from ..passes.import_graph import import_graph
-    from ..passes.verify_lamina import verify_lamina
+    from ..passes.graph.import_graph import import_graph
+    from ..passes.graph.verify_lamina import verify_lamina
     from .host_program import build_host_program
     from .kernels import take_kernels
 

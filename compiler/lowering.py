@@ -38,7 +38,7 @@ def lower_record(
 ) -> str | bytes:
     """Take a graph record to level `stop`; text, or an object's bytes."""
     from ..dialects.mlir_context import context
-    from ..passes.import_graph import import_graph
+    from ..passes.graph.import_graph import import_graph
 
     module = import_graph(graph, context())
     if stop == "lamina":

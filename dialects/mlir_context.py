@@ -1,6 +1,6 @@
 """A Context that knows the `lamina` dialect.
 
-`lamina` ops live in MLIR as ops of an unregistered dialect, and `passes/verify_lamina.py` is their verifier: it knows
+`lamina` ops live in MLIR as ops of an unregistered dialect, and `passes/graph/verify_lamina.py` is their verifier: it knows
 the registry, so it checks counts, attributes, shapes and element types with messages that name the field and the line.
 IRDL was tried first and cannot say what the dialect needs: all operands of a variadic group must have equal types
 (a constraint variable binds once), so neither `concat` nor `launch` verifies; it has no optional attributes either.

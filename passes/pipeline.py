@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import pkgutil
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from . import registry
@@ -94,13 +94,13 @@ def to_text(pipeline: Iterable[Step]) -> str:
 def find_pass(name: str) -> Callable[..., None]:
     """Return our pass called `lamina-…`, importing its module; an unknown name is a PipelineError with near ones.
 
-    The pass `lamina-fold-add-zero` is defined in `passes/fold_add_zero.py`; other modules are imported only if that
-    one does not exist.
+    The pass `lamina-fold-add-zero` is defined in a file `fold_add_zero.py` below `passes/`; other modules are imported
+    only if there is none.
     """
     if name not in registry.passes():
-        module = name.removeprefix("lamina-").replace("-", "_")
-        if module.isidentifier() and importlib.util.find_spec(f"{__package__}.{module}"):
-            importlib.import_module(f".{module}", __package__)
+        file = name.removeprefix("lamina-").replace("-", "_") + ".py"
+        for path in Path(__file__).parent.glob(f"*/{file}"):
+            importlib.import_module(f".{path.parent.name}.{path.stem}", __package__)
     if name not in registry.passes():
         broken = _import_all(stop=lambda: name in registry.passes())
         if name not in registry.passes():
@@ -120,13 +120,13 @@ def _import_all(stop: Callable[[], bool] = lambda: False) -> list[str]:
     """Import the modules of `passes/` until `stop()`; says which do not import, so that one cannot hide the others."""
     broken = []
     package = importlib.import_module(__package__ or "")
-    for module in pkgutil.iter_modules(package.__path__):
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
         if stop():
             break
         try:
-            importlib.import_module(f".{module.name}", __package__)
+            importlib.import_module(module.name)
         except ImportError as error:
-            broken.append(f"passes/{module.name}.py does not import: {error}")
+            broken.append(f"{module.name} does not import: {error}")
     return broken
 
 

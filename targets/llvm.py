@@ -78,7 +78,7 @@ def _optimised(target: Target, llvm_ir: str) -> tuple[Any, Any]:
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = True
-    tuning.slp_vectorization = True
+    tuning.slp_vectorization = False
     tuning.loop_unrolling = True
     tuning.loop_interleaving = True
     builder = llvm.create_pass_builder(machine, tuning)

@@ -1,4 +1,4 @@
-"""Fit the polynomials of `passes/math_*.py`: minimax fits, coefficients rounded to f32 one by one.
+"""Fit the polynomials of `passes/math/math_*.py`: minimax fits, coefficients rounded to f32 one by one.
 
     python -m lamina.tools.minimax            prints every table
 

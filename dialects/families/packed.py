@@ -2,7 +2,7 @@
 
     packed[p, k, c] = w[p * columns + c, k]        0 where p * columns + c >= N
 
-`passes/pack_weights.py` makes these ops; the packing itself moves to `@init` and runs once per version of the weights.
+`passes/graph/pack_weights.py` makes these ops; the packing itself moves to `@init` and runs once per version of the weights.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pointwise functions of one tensor, one row each; activations with attributes are in `activation`.
 
 A row `unary("tanh", "hyperbolic tangent of `x`", lambda x: np.tanh(x))` is an op whose lowering is the scalar function of
-the same name (passes/scalar_math.py). `domain` says which dtypes it takes:
+the same name (passes/linalg/scalar_math.py). `domain` says which dtypes it takes:
 
     float    floats only; the frontend casts integers first
     number   integers and floats

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 from mlir import ir
+from support.run_kernel import KernelFailed, compile_module
+from support.samples import assert_close, attributes, eager, operands, to_torch, type_of
 
 from lamina.dialects import dims, mlir_context
 from lamina.dialects.mlir_ops import create
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import TensorType
-from lamina.passes.emit_direct import EMITTERS
-from lamina.passes.ir_cache import IrCache
-from support.run_kernel import KernelFailed, compile_module
-from support.samples import assert_close, attributes, eager, operands, to_torch, type_of
+from lamina.passes.direct.emit_direct import EMITTERS
+from lamina.passes.linalg.ir_cache import IrCache
 
 OPS = all_ops()
 

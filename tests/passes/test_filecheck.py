@@ -11,8 +11,8 @@ from filecheck.options import Options
 from mlir import ir
 
 from lamina.dialects.mlir_context import context
+from lamina.passes.graph.verify_lamina import verify_lamina
 from lamina.passes.pass_manager import run
-from lamina.passes.verify_lamina import verify_lamina
 
 FILES = sorted(Path(__file__).parent.glob("*.mlir"))
 _RUN = re.compile(r'^// RUN: lamina opt %s --passes "?([^"|]*?)"? \| filecheck %s$', re.M)

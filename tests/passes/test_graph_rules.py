@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from lamina.dialects import dims
 from lamina.dialects.dtypes import DTYPES
 from lamina.dialects.interpret import numpy_dtype
-from lamina.passes.canonicalize_values import is_exact_cast
-from lamina.passes.kernel_spaces import covers_rows, covers_space, full_axes, is_trailing, pointwise_axes, reduced_axes
-from lamina.passes.rename_symbols import Renaming
-from lamina.passes.sink_reshapes import before_reshape, dim_groups
+from lamina.passes.graph.canonicalize_values import is_exact_cast
+from lamina.passes.graph.kernel_spaces import (
+    covers_rows,
+    covers_space,
+    full_axes,
+    is_trailing,
+    pointwise_axes,
+    reduced_axes,
+)
+from lamina.passes.graph.rename_symbols import Renaming
+from lamina.passes.graph.sink_reshapes import before_reshape, dim_groups
 
 S = dims.symbol("s0")
 

@@ -8,8 +8,8 @@ from lamina.dialects.mlir_ops import attributes_of, build, operands_of
 from lamina.dialects.mlir_types import mlir_type, type_of, type_text
 from lamina.dialects.op import OpError
 from lamina.dialects.record import Graph, Location, RecordError, Symbol, TensorType
-from lamina.passes.import_graph import import_graph
-from lamina.passes.verify_lamina import VerifyError, verify_lamina
+from lamina.passes.graph.import_graph import import_graph
+from lamina.passes.graph.verify_lamina import VerifyError, verify_lamina
 
 from . import toy_ops  # noqa: F401  (defines lamina.toy_* before any Context)
 

@@ -8,12 +8,12 @@ from mlir import ir
 from support.interpret_module import interpret
 
 from lamina.dialects.record import Graph, TensorType
-from lamina.passes.dataflow import entry_functions, functions, read_function
-from lamina.passes.form_kernels import group_ops
-from lamina.passes.import_graph import import_graph
-from lamina.passes.kernel_costs import reads_buffer
+from lamina.passes.graph.dataflow import entry_functions, functions, read_function
+from lamina.passes.graph.form_kernels import group_ops
+from lamina.passes.graph.import_graph import import_graph
+from lamina.passes.graph.kernel_costs import reads_buffer
+from lamina.passes.graph.verify_lamina import verify_lamina
 from lamina.passes.pass_manager import run
-from lamina.passes.verify_lamina import verify_lamina
 
 from .random_graphs import random_graph
 

@@ -7,8 +7,8 @@ from support.interpret_module import interpret
 
 from lamina.dialects.mlir_context import context
 from lamina.dialects.record import Graph, TensorType
-from lamina.passes.import_graph import import_graph
-from lamina.passes.lower_transposed_conv import lower_transposed_conv
+from lamina.passes.graph.import_graph import import_graph
+from lamina.passes.graph.lower_transposed_conv import lower_transposed_conv
 
 
 @pytest.mark.parametrize(

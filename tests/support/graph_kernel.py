@@ -15,8 +15,8 @@ from support.run_kernel import Kernel, compile_module
 from lamina.dialects import interpret
 from lamina.dialects.op import registry
 from lamina.dialects.record import Graph
-from lamina.passes.ir_cache import IrCache
-from lamina.passes.linalg_builder import LinalgBuilder, Tensor
+from lamina.passes.linalg.ir_cache import IrCache
+from lamina.passes.linalg.linalg_builder import LinalgBuilder, Tensor
 
 
 def graph_module(graph: Graph, kind: str = "loops", wide_sums: bool = False) -> ir.Module:

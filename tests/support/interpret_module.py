@@ -12,7 +12,7 @@ from mlir import ir
 
 from lamina.dialects import dims
 from lamina.dialects.dims import Expr
-from lamina.passes.dataflow import Dataflow, functions, read_function
+from lamina.passes.graph.dataflow import Dataflow, functions, read_function
 
 
 def interpret(

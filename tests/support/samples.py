@@ -14,7 +14,7 @@ from lamina.dialects.dtypes import DTYPES, is_float
 from lamina.dialects.interpret import numpy_dtype
 from lamina.dialects.op import Op, Sample
 from lamina.dialects.record import TensorType
-from lamina.passes.linalg_builder import LinalgBuilder, Tensor
+from lamina.passes.linalg.linalg_builder import LinalgBuilder, Tensor
 
 # relative tolerance and absolute floor per dtype: "bounded" is a few ulp, "order" allows for reordered sums
 _BOUNDED = {"f64": 2e-15, "f32": 1.2e-6, "f16": 2e-3, "bf16": 1.6e-2}

@@ -1,0 +1,1 @@
+"""Passes on the whole graph: from the captured `lamina` ops to kernels."""

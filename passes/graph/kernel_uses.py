@@ -1,0 +1,151 @@
+"""Who reads a value for good: uses seen through views and other ops that every reader computes for itself."""
+
+from __future__ import annotations
+
+from ...dialects.record import TensorType
+from .dataflow import Dataflow, Node
+from .kernel_costs import grows, is_cheap, is_creation, is_leaf, reads_buffer
+
+_RECOMPUTE_READERS = 2
+_RECOMPUTE_OPS = 4
+
+
+class Uses:
+    """Facts of one function: free ops, the ops that get a kernel, and their readers.
+
+    `strict[v]` are the grouped ops that read `v`, directly or through free ops; `returned` are the values that the
+    function returns directly or through views.
+    """
+
+    def __init__(self, flow: Dataflow):
+        self.flow = flow
+        self._free: set[Node] = set()
+        self._sources: dict[Node, list[int]] = {}
+        self._recomputed: dict[Node, int] = {}  # free pointwise ops: how many ops computing one again takes
+        self.strict: list[list[Node]] = [[] for _ in flow.types]
+        self.returned: set[int] = set()
+        self._stored: set[Node] = set()  # creation ops that some reader needs in memory
+        for node in flow.nodes:
+            type = flow.types[node.results[0]] if node.results else TensorType("f32", ())
+            if node.category == "view" or is_creation(node, type):
+                self._free.add(node)
+        self._find_returned()
+        self._find_recomputed()
+        self._find_strict()
+
+    def is_free(self, node: Node) -> bool:
+        """True if each kernel that reads `node` computes it itself."""
+        return node in self._free
+
+    def is_grouped(self, node: Node) -> bool:
+        """True if `node` belongs to a kernel: it is not free, or must be in memory somewhere."""
+        return node in self._stored or not (node in self._free or is_leaf(node))
+
+    def sources(self, node: Node) -> list[int]:
+        """The values in memory or of other ops that `node` reads, through free ops."""
+        if node not in self._sources:
+            found: dict[int, None] = {}
+            for i, v in enumerate(node.operands):
+                if v is None:
+                    continue
+                if reads_buffer(node, i):
+                    found[self.base(v)] = None
+                    continue
+                producer = self.flow.producer[v]
+                if producer is None or producer not in self._free:
+                    found[v] = None
+                else:
+                    found.update(dict.fromkeys(self.sources(producer)))
+            self._sources[node] = list(found)
+        return self._sources[node]
+
+    def base(self, value: int) -> int:
+        """The value that a chain of views starts from."""
+        producer = self.flow.producer[value]
+        while producer is not None and producer.category == "view":
+            value = producer.inputs[0]
+            producer = self.flow.producer[value]
+        return value
+
+    def reads_from(self, value: int, members: list[Node]) -> bool:
+        """True if `value` is, or is computed by free ops from, a result of one of `members`."""
+        producer = self.flow.producer[value]
+        if producer is None:
+            return False
+        if producer in self._free:
+            return any(self.reads_from(v, members) for v in producer.inputs)
+        return producer in members
+
+    def stretches(self, value: int, members: list[Node], result: TensorType) -> bool:
+        """True if reading `value` for `result` computes elements of `members` more than once."""
+        producer = self.flow.producer[value]
+        if producer is None or not self.reads_from(value, members):
+            return False
+        if producer in self._free:
+            return any(self.stretches(v, members, result) for v in producer.inputs)
+        return grows(self.flow.types[value], result)
+
+    # -- building ---------------------------------------------------------------------------------------------
+    def _find_returned(self) -> None:
+        stack = list(self.flow.returned)
+        while stack:
+            v = stack.pop()
+            if v in self.returned:
+                continue
+            self.returned.add(v)
+            producer = self.flow.producer[v]
+            if producer is not None and producer in self._free:
+                if producer.category == "view":
+                    stack += producer.inputs
+                else:
+                    self._stored.add(producer)
+
+    def _find_recomputed(self) -> None:
+        """Make cheap ops on inputs with at most two readers free: reading again costs no more than storing."""
+        flow = self.flow
+        for node in flow.nodes:
+            if not is_cheap(node) or node.results[0] in self.returned:
+                continue
+            users = flow.users[node.results[0]]
+            if not 2 <= len(users) <= _RECOMPUTE_READERS or any(u.category == "view" for u in users):
+                continue
+            if any(reads_buffer(u, i) for u in users for i, v in enumerate(u.operands) if v == node.results[0]):
+                continue
+            cost, leaves = 1, set()
+            for v in self._through_views(node):
+                producer = flow.producer[v]
+                if producer in self._recomputed:
+                    cost += self._recomputed[producer]
+                    leaves.update(self.sources(producer))
+                elif is_leaf(producer):
+                    leaves.add(v)
+                elif producer is not None and producer not in self._free:
+                    cost = _RECOMPUTE_OPS + 1
+            if cost <= _RECOMPUTE_OPS and len(leaves) <= 2:
+                self._recomputed[node] = cost
+                self._free.add(node)
+
+    def _through_views(self, node: Node):
+        for v in node.inputs:
+            producer = self.flow.producer[v]
+            if producer is not None and producer.category == "view":
+                yield from self._through_views(producer)
+            else:
+                yield v
+
+    def _find_strict(self) -> None:
+        for node in self.flow.nodes:
+            if node in self._free or is_leaf(node):
+                continue
+            for i, v in enumerate(node.operands):
+                if v is not None and reads_buffer(node, i):
+                    self._require_memory(v)
+        for node in self.flow.nodes:
+            if self.is_grouped(node):
+                for v in self.sources(node):
+                    self.strict[v].append(node)
+
+    def _require_memory(self, value: int) -> None:
+        producer = self.flow.producer[self.base(value)]
+        if producer is not None and producer in self._free:
+            self._stored.add(producer)

@@ -1,0 +1,113 @@
+"""Let launches write over buffers that nobody reads any more, so that a cache is updated and never copied."""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ..registry import register
+from .dataflow import Dataflow, Node, functions, read_function
+
+# Ops whose result is their first operand with some elements written: `y = x; y[…] = src`.
+_UPDATES = frozenset({"slice_scatter", "index_put", "scatter"})
+
+
+@register
+def reinplace(module: ir.Module) -> None:
+    """Mark launches of updates (`slice_scatter`, `index_put`, `scatter`) that may write over their first operand.
+
+    The operand is an argument that gets a new value after the call (`lamina.mutates`), or a result of another launch;
+    no later launch reads it, and it is not returned.
+
+    Before:
+    ```mlir
+    func.func @main(%cache: tensor<8x4xf32>, %x: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.arg_names = ["cache", "x"], lamina.mutates = ["cache"]} {
+      %0 = "lamina.launch"(%cache, %x) {kernel = @k0, dims = []}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
+    func.func private @k0(%x: tensor<8x4xf32>, %s: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.kind = "slice_scatter", lamina.label = "slice_scatter", lamina.symbols = []} {
+      %0 = "lamina.slice_scatter"(%x, %s) {starts = ["3", "0"], steps = array<i64: 1, 1>}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
+    ```
+    After:
+    ```mlir
+    func.func @main(%cache: tensor<8x4xf32>, %x: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.arg_names = ["cache", "x"], lamina.mutates = ["cache"]} {
+      %0 = "lamina.launch"(%cache, %x) {kernel = @k0, dims = [], inplace = array<i64: 0, 0>}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
+    func.func private @k0(%x: tensor<8x4xf32>, %s: tensor<1x4xf32>) -> tensor<8x4xf32>
+        attributes {lamina.kind = "slice_scatter", lamina.label = "slice_scatter", lamina.symbols = []} {
+      %0 = "lamina.slice_scatter"(%x, %s) {starts = ["3", "0"], steps = array<i64: 1, 1>}
+          : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32> }
+    ```
+    """
+    entries = functions(module)
+    if "main" not in entries:
+        return
+    flow = read_function(entries["main"])
+    kernels = {name: f for name, f in entries.items() if "lamina.kind" in f.attributes}
+    replaced = _replaced_arguments(flow)
+    overwritten: set[int] = set()
+    with module.context:
+        for node in flow.nodes:
+            if node.name != "launch":
+                continue
+            kernel = kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value]
+            pair = _update(kernel)
+            if pair is None:
+                continue
+            operand, result = pair
+            source = node.operands[operand]
+            assert source is not None
+            if source in overwritten or not _may_overwrite(flow, node, source, replaced):
+                continue
+            node.op.attributes["inplace"] = ir.DenseI64ArrayAttr.get([operand, result])
+            overwritten.add(source)
+
+
+def _update(kernel: ir.Operation) -> tuple[int, int] | None:
+    """The operand and result of a kernel that is one update of an argument, not of a view of it."""
+    if ir.StringAttr(kernel.attributes["lamina.kind"]).value not in _UPDATES:
+        return None
+    flow = read_function(kernel)
+    (root,) = (n for n in flow.nodes if n.name in _UPDATES)
+    target = root.operands[0]
+    assert target is not None
+    if flow.producer[target] is not None or any(target in n.inputs for n in flow.nodes if n is not root):
+        return None
+    if root.inputs.count(target) > 1 or root.results[0] not in flow.returned:
+        return None
+    return target, flow.returned.index(root.results[0])
+
+
+def _replaced_arguments(flow: Dataflow) -> set[int]:
+    """The arguments whose buffers get another value after the call, whatever happens to them before."""
+    attributes = flow.function.attributes
+    if "lamina.mutates" not in attributes:
+        return set()
+    names = [ir.StringAttr(a).value for a in ir.ArrayAttr(attributes["lamina.arg_names"])]
+    mutates = [ir.StringAttr(a).value for a in ir.ArrayAttr(attributes["lamina.mutates"])]
+    return {names.index(m) for m in mutates if m in names}
+
+
+def _may_overwrite(flow: Dataflow, node: Node, source: int, replaced: set[int]) -> bool:
+    """True if nothing reads the buffer of `source` after `node`."""
+    producer = flow.producer[source]
+    if source not in replaced if producer is None else producer.name != "launch":
+        return False  # the caller's, a weight, a persistent buffer, or a view of something
+    aliases = _views_of(flow, source)
+    if aliases & set(flow.returned):
+        return False
+    return all(n.index <= node.index for v in aliases for n in flow.users[v] if n.category != "view")
+
+
+def _views_of(flow: Dataflow, value: int) -> set[int]:
+    found = {value}
+    for node in flow.nodes:
+        if node.category == "view" and node.inputs[0] in found:
+            found.update(node.results)
+    return found

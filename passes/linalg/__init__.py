@@ -1,0 +1,1 @@
+"""From kernels of `lamina` ops to linalg: the builders that ops' `lower` write through."""

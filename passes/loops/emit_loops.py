@@ -1,0 +1,73 @@
+"""Emit kernels of kind `loops` and `concat`: from linalg on tensors to loops on flat buffers.
+
+Each result (or group of results of one size) is a *nest*: loops over its positions in which the `Evaluator` inlines
+everything the element depends on. Work items of all nests form one range that is cut into chunks:
+
+    func.func @k(%in0: memref<?xf32>, ..., %out0: memref<?xf32>, %status: memref<?xi32>, %d0: index, %begin, %end)
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ..registry import register
+from .emit_nests import Emission
+from .kernel_functions import kernels
+from .loops_builder import LoopsBuilder
+from .plan_nests import plan_nests
+from .tensor_graph import TensorGraph
+
+
+@register
+def emit_loops(module: ir.Module, vector_bits: int = 256) -> None:
+    """Replace each linalg-level kernel by its loops-level form (docs/contracts.md, section 6).
+
+    Before:
+    ```mlir
+    func.func private @k(%x: tensor<8xf32>) -> tensor<8xf32> { ... linalg.generic ... return %y : tensor<8xf32> }
+    ```
+    After:
+    ```mlir
+    func.func @k(%x: memref<?xf32>, %y: memref<?xf32>, %status: memref<?xi32>, %begin: index, %end: index)
+      attributes {lamina.range = "8", lamina.grain = ...} { scf.for %i = %begin to %end ... }
+    ```
+    """
+    with module.context, ir.Location.unknown():
+        for op in kernels(module):
+            _emit(op, vector_bits)
+
+
+def _emit(op: ir.Operation, vector_bits: int) -> None:
+    graph = TensorGraph(op)
+    nests = plan_nests(graph)
+    function, b, emission = loops_function(graph, vector_bits)
+    emission.emit(nests)
+    b.op("func.return", ())
+    function.attributes["lamina.range"] = ir.StringAttr.get(str(emission.range))
+    function.attributes["lamina.grain"] = ir.StringAttr.get(str(emission.grain))
+    op.erase()
+
+
+def loops_function(graph: TensorGraph, vector_bits: int) -> tuple[ir.Operation, LoopsBuilder, Emission]:
+    """An empty loops-level function for `graph`, placed before it, and what writes into it."""
+    op = graph.op
+    index, i32 = ir.IndexType.get(), ir.IntegerType.get_signless(32)
+    dynamic = ir.ShapedType.get_dynamic_size()
+    tensors = [ir.RankedTensorType(v.type) for v in [*graph.inputs, *graph.results]]
+    buffers = [ir.MemRefType.get([dynamic], t.element_type) for t in tensors]
+    types = [*buffers, ir.MemRefType.get([dynamic], i32), *[index] * (len(graph.symbols) + 2)]
+    kept = ("sym_name", "lamina.kind", "lamina.symbols", "lamina.label", "lamina.arg_dims", "lamina.result_dims")
+    attributes = {k: op.attributes[k] for k in kept if k in op.attributes}
+    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+    function = ir.Operation.create(
+        "func.func", attributes=attributes, regions=1, loc=op.location, ip=ir.InsertionPoint(op)
+    )
+    block = function.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
+    b = LoopsBuilder(block, op.location)
+    arguments = list(block.arguments)
+    for name, value in zip(graph.symbols, arguments[len(tensors) + 1 :]):
+        b.bind(name, value)
+    outputs = arguments[len(graph.inputs) : len(tensors)]
+    begin, end = arguments[-2:]
+    inputs = dict(zip(graph.inputs, arguments))
+    return function, b, Emission(graph, b, inputs, outputs, arguments[len(tensors)], begin, end, vector_bits)

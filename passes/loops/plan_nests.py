@@ -1,0 +1,197 @@
+"""Decide which loops compute which results of a kernel: the plan that `emit_nests` follows.
+
+A nest starts as one loop over the positions of a result and is split where addresses need it (`loop_nest.refine`).
+Then its loops are ordered. Loops that a reduction's index depends on are the *outer* ones: what a row needs once is
+computed there, once, since the evaluator hoists. If the last (contiguous) loop is among them, as in the sum over
+dimension 0, `lanes` consecutive positions of it are taken at once, so that memory is still read along rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from .evaluate_accesses import Accesses
+from .kept_rows import KeptRow, find_kept
+from .loop_nest import Loop, Space, refine
+from .tensor_graph import TensorGraph
+from .transposed_tiles import BLOCK, crossing_loop
+
+SHORT_LOOP = 32  # an innermost loop of fewer elements takes the next loop in with it
+LANES = 32  # elements of a row that a column reduction takes at once: two cache lines of f32
+
+
+@dataclass
+class Nest:
+    """Loops that write the results `full` at position `flat`, and the results `rows` once per item at `row_flat`.
+
+    One work item is one position of the loops `outer` (of which the last advances by `lanes`); `inner` loops run in it.
+    """
+
+    full: list[int]
+    flat: Dim
+    outer: list[Loop]
+    inner: list[Loop]
+    rows: list[int] = field(default_factory=list)
+    row_flat: Dim = 0
+    lanes: int = 1
+    kept: list[KeptRow] = field(default_factory=list)
+    cross: Loop | None = None  # this outer loop and the innermost one are walked in square tiles
+    work: float = 1.0  # of one element, in scalar operations
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The outer loops of which an item takes several positions, and how many."""
+        blocks = {self.cross.name: BLOCK} if self.cross else {}
+        return {**blocks, self.outer[-1].name: self.lanes} if self.lanes > 1 else blocks
+
+    @property
+    def extents(self) -> list[Dim]:
+        """How many items there are along each outer loop."""
+        blocks = self.blocks
+        return [dims.ceildiv(l.extent, blocks[l.name]) if l.name in blocks else l.extent for l in self.outer]
+
+    @property
+    def items(self) -> Dim:
+        return dims.product(self.extents)
+
+    @property
+    def item_work(self) -> tuple[float, Dim]:
+        """The work of one item as a factor and a size."""
+        return self.work * self.lanes * (BLOCK if self.cross else 1), dims.product(l.extent for l in self.inner)
+
+
+def plan_nests(graph: TensorGraph) -> list[Nest]:
+    """Nests that together write every result; results without elements need none."""
+    groups: dict[Dim, list[int]] = {}
+    for i, value in enumerate(graph.results):
+        numel = dims.product(graph.shape(value))
+        if numel != 0:
+            groups.setdefault(numel, []).append(i)
+    # the largest first: the others may be rows of it
+    order = sorted(groups, key=lambda n: (isinstance(n, int), -n if isinstance(n, int) else -len(str(n))))
+    nests: list[Nest] = []
+    for numel in order:
+        if not any(_join(graph, n, numel, groups[numel]) for n in nests):
+            nests.append(_plan(graph, numel, groups[numel]))
+    return nests
+
+
+def _join(graph: TensorGraph, nest: Nest, numel: Dim, results: list[int]) -> bool:
+    """Let `nest` write results of its row size too."""
+    if not nest.inner or not any(_reduces(graph, i) for i in results):
+        return False
+    if dims.product(l.extent for l in nest.outer) != numel:
+        return False
+    nest.rows += results
+    nest.row_flat = _flat(nest.outer)
+    return True
+
+
+def _reduces(graph: TensorGraph, result: int) -> bool:
+    accesses = Accesses(graph, Space.of([("f", 1, False)]).ranges())
+    accesses.at(graph.results[result], [0] * len(graph.shape(graph.results[result])))
+    return bool(accesses.reductions)
+
+
+def _flat(loops: Sequence[Loop]) -> Dim:
+    flat: Dim = 0
+    for l in loops:
+        flat = flat * l.extent + l.variable
+    return flat
+
+
+def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
+    space = Space.of([("f", numel, False)])
+    last: list[Accesses] = []
+
+    def expressions(space: Space) -> list[Dim]:
+        accesses = Accesses(graph, space.ranges())
+        for i in results:
+            value = graph.results[i]
+            accesses.at(value, accesses.ranges.delinearize(space.values["f"], graph.shape(value)))
+        last[:] = [accesses]
+        return accesses.expressions()
+
+    refine(space, expressions)
+    if last[0].reductions:  # rows must be told apart from what runs in them
+        refine(space, expressions, smallest=2)
+    accesses = last[0]
+    cross = crossing_loop(space.loops, accesses)
+    if cross is not None:
+        nest = Nest(results, space.values["f"], space.loops[:-1], space.loops[-1:], cross=cross)
+        nest.work = _work(accesses)
+        return nest
+    outer, inner, lanes = _order(space.loops, accesses)
+    nest = Nest(results, space.values["f"], outer, inner, lanes=lanes)
+    nest.work = _work(accesses)
+    for r in accesses.reductions:
+        for d in r.names:
+            extent = r.generic.extents[d]
+            nest.work *= extent if isinstance(extent, int) and not inner else 1
+    nest.kept = [k for k in find_kept(accesses) if _fixed_in_row(k, inner)]
+    return nest
+
+
+def _work(accesses: Accesses) -> float:
+    """The work of one element, in scalar operations."""
+    return 1 + 0.25 * accesses.operations + 4 * accesses.functions + 0.5 * len(accesses.loads)
+
+
+def _order(loops: list[Loop], accesses: Accesses) -> tuple[list[Loop], list[Loop], int]:
+    """The outer loops, the inner loops, and how many positions of the last outer loop an item takes."""
+    names = {l.name for l in loops}
+    rows: set[str] = set()
+    columns = False
+    for r in accesses.reductions:
+        used = {s for i in r.index if not isinstance(i, int) for s in dims.symbols(i)}
+        if not any(s.startswith("q") for s in used):  # not inside another reduction
+            rows |= used & names
+    last = loops[-1]
+    if rows:
+        columns = last.name in rows and not _contiguous(accesses)
+        outer = [l for l in loops if l.name in rows]
+        inner = [l for l in loops if l.name not in rows]
+        if columns and _wide(last.extent):
+            return outer, inner, LANES if not isinstance(last.extent, int) else _lanes(last.extent)
+        return outer, inner, 1
+    count = 1
+    while count < len(loops) - 1 and _short(loops[-count:]):
+        count += 1
+    return (loops[:-count], loops[-count:], 1) if len(loops) > 1 else (loops, [], 1)
+
+
+def _contiguous(accesses: Accesses) -> bool:
+    """True if the loops of every reduction read memory in order (step 1 in the last variable)."""
+    for r in accesses.reductions:
+        last = r.names[max(r.names)]
+        steps = [dims.linear_coefficient(offset, last) for _, offset in accesses.loads]
+        if any(s is not None and s != 0 and s != 1 for s in steps):
+            return False
+    return True
+
+
+def _wide(extent: Dim) -> bool:
+    return not isinstance(extent, int) or extent >= 8
+
+
+def _lanes(extent: int) -> int:
+    lanes = LANES
+    while lanes > extent:
+        lanes //= 2
+    return lanes
+
+
+def _short(loops: Sequence[Loop]) -> bool:
+    total = dims.product(l.extent for l in loops)
+    return isinstance(total, int) and total < SHORT_LOOP
+
+
+def _fixed_in_row(kept: KeptRow, inner: list[Loop]) -> bool:
+    """True if the row of `kept` is the nest's row: its fixed loops do not depend on inner loops."""
+    names = {l.name for l in inner}
+    return not any(
+        dims.symbols(r) & names for r, d in zip(kept.row, kept.positions) if d is None and not isinstance(r, int)
+    )

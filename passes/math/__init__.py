@@ -1,0 +1,1 @@
+"""Vectorisable math functions: polynomials in place of libm."""

@@ -1,0 +1,87 @@
+"""Expand what the machine has no instruction for: functions of the math dialect, and bf16 conversions.
+
+The expansions are branch-free, so a loop around them vectorises, and work on scalars and vectors alike. f64 stays for
+libm. See `math_*.py` for the functions and how accurate each is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlir import ir
+
+from ..registry import register
+from . import math_erf, math_exp, math_log, math_pow, math_trig
+from .math_builder import MathBuilder
+from .math_halves import bf16_to_f32, f32_to_bf16, select_bf16
+
+
+@register
+def expand_math(module: ir.Module) -> None:
+    """Replace math functions and bf16 conversions by arithmetic.
+
+    Before:
+    ```mlir
+    %y = math.exp %x : f32
+    ```
+    After:
+    ```mlir
+    %n = math.roundeven ... %p = math.fma ... %y = arith.mulf ... : f32
+    ```
+    """
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in EXPANSIONS or op.name in HALVES:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    with module.context, ir.Location.unknown():
+        module.operation.walk(visit)
+        for op in found:
+            _expand(op)
+
+
+def _expand(op: ir.Operation) -> None:
+    m = MathBuilder(op)
+    target = _element(op.results[0].type)
+    source = _element(op.operands[0].type)
+    x = op.operands[0]
+    if op.name == "arith.select":
+        if not isinstance(target, ir.BF16Type):
+            return
+        made = select_bf16(m, *op.operands)
+    elif op.name == "arith.extf":
+        if not isinstance(source, ir.BF16Type):
+            return
+        made = bf16_to_f32(m, x)
+        if isinstance(target, ir.F64Type):
+            made = m.op("arith.extf", [made], op.results[0].type)
+    elif op.name == "arith.truncf":
+        if not isinstance(target, ir.BF16Type):
+            return
+        if isinstance(source, ir.F64Type):
+            x = m.op("arith.truncf", [x], m.like(ir.F32Type.get()))
+        made = f32_to_bf16(m, x)
+    else:
+        if not isinstance(target, ir.F32Type):
+            return
+        made = EXPANSIONS[op.name](m, *op.operands)
+    op.results[0].replace_all_uses_with(made)
+    op.erase()
+
+
+def _element(type: ir.Type) -> ir.Type:
+    return ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
+
+
+HALVES = ("arith.extf", "arith.truncf", "arith.select")
+EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
+    f"math.{f.__name__}": f
+    for f in (
+        *(math_exp.exp, math_exp.exp2, math_exp.expm1, math_exp.tanh, math_exp.sinh, math_exp.cosh),
+        *(math_log.log, math_log.log2, math_log.log10, math_log.log1p, math_log.asinh, math_log.acosh, math_log.atanh),
+        *(math_erf.erf, math_erf.erfc, math_pow.powf),
+        *(math_trig.sin, math_trig.cos, math_trig.tan, math_trig.asin, math_trig.acos, math_trig.atan, math_trig.atan2),
+    )
+}

@@ -1,0 +1,1 @@
+"""Register tiles: matrix products, convolution and attention."""

@@ -1,0 +1,88 @@
+"""Read the convolution at the root of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.strided_view import View, strided_view
+from . import tiles_numeric as numeric
+from .tiles_code import Index
+from .tiles_frame import EmitError, Frame
+from .tiles_patch import Read, Window
+from .tiles_problem import operand_shape
+from .tiles_values import Lane, Values
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """One convolution; `x` is `[batch, in_channels, *sizes]`, `w` is `[out_channels, in_channels / groups, *kernel]`."""
+
+    root: ir.Operation
+    x: ir.Value
+    bias: ir.Value | None
+    dtype: str
+    batch: Dim
+    in_channels: int
+    out_channels: int
+    groups: int
+    windows: tuple[Window, ...]
+    x_view: View | None
+    w_view: View | None
+
+    @property
+    def positions(self) -> Dim:
+        """Output positions of one image."""
+        return dims.product(w.out for w in self.windows)
+
+
+def read_conv(frame: Frame) -> ConvProblem:
+    """The convolution at the root of a kernel of kind `conv`; EmitError for what the emitter does not take."""
+    root = frame.root("conv")
+    if ir.BoolAttr(root.attributes["transposed"]).value:
+        raise EmitError(f"kernel '{frame.name}' is a transposed convolution")
+    x, w = root.operands[0], root.operands[1]
+    x_shape, w_shape = operand_shape(frame, x), operand_shape(frame, w)
+    channels, outputs, kernel = x_shape[1], w_shape[0], [k for k in w_shape[2:] if isinstance(k, int)]
+    if not isinstance(channels, int) or not isinstance(outputs, int) or len(kernel) < len(w_shape) - 2:
+        raise EmitError(f"kernel '{frame.name}' has symbolic channels or kernel sizes")
+    stride, padding, dilation = (_ints(root, name) for name in ("stride", "padding", "dilation"))
+    windows = []
+    for d, size in enumerate(x_shape[2:]):
+        reach = (kernel[d] - 1) * dilation[d] + 1
+        out = dims.floordiv(size + 2 * padding[d] - reach, stride[d]) + 1
+        windows.append(Window(size, out, kernel[d], stride[d], padding[d], dilation[d]))
+    return ConvProblem(
+        root=root,
+        x=x,
+        bias=root.operands[2] if len(root.operands) > 2 else None,
+        dtype=str(ir.RankedTensorType(x.type).element_type),
+        batch=x_shape[0],
+        in_channels=channels,
+        out_channels=outputs,
+        groups=ir.IntegerAttr(root.attributes["groups"]).value,
+        windows=tuple(windows),
+        x_view=strided_view(x, frame.shapes),
+        w_view=strided_view(w, frame.shapes),
+    )
+
+
+def input_reader(frame: Frame, problem: ConvProblem, image: Index, first_channel: Index, dtype: str) -> Read:
+    """The function that loads elements of x, of one image, as `dtype`: channels count from `first_channel`."""
+    code = frame.code
+
+    def read(channel: Index, position: list[Index], lanes: int) -> ir.Value:
+        index = [image, code.add(first_channel, channel), *position[:-1]]
+        names = [code.register(f"@x{d}", i) for d, i in enumerate(index)]
+        lane = Lane(code, "@x", position[-1], (1,), lanes)
+        x = Values(frame, {}, lane).at(problem.x, (*names, *lane.index))
+        return numeric.spread(code, numeric.convert(code, x, problem.dtype, dtype), lanes)
+
+    return read
+
+
+def _ints(op: ir.Operation, name: str) -> list[int]:
+    return list(ir.DenseI64ArrayAttr(op.attributes[name]))

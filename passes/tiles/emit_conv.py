@@ -1,0 +1,157 @@
+"""Emit convolution kernels: an implicit matrix product, or direct loops where groups leave nothing to multiply.
+
+    y[n, o, p] = sum_{c, t} w[o, (c, t)] * x[n, c, p * stride - padding + t * dilation]
+
+Rows are output channels of one group, read in place from the weights; K is (input channel, kernel position); columns are
+output positions. B is packed per block of columns from a padded patch of the input (`tiles_patch`): a vector of it is
+one load, or two blended where it runs over the end of an output row. No im2col matrix ever exists.
+Depthwise convolutions, with few output channels per group, go plane by plane (`conv_direct`).
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...dialects.dims import Dim
+from ..loops.strided_view import merge
+from ..registry import register
+from . import tiles_numeric as numeric
+from .conv_direct import DirectConv
+from .conv_problem import ConvProblem, input_reader, read_conv
+from .tiles_code import Index
+from .tiles_epilogue import Epilogue, needs_scalars
+from .tiles_frame import EmitError, Frame, kernels, open_frame
+from .tiles_gemm import Gemm, Item
+from .tiles_micro import Rows, choose_tile
+from .tiles_pack import Matrix, pack_panel
+from .tiles_patch import Patch
+from .tiles_patch_vectors import Loader, PatchVectors
+
+ROW_BLOCK = 48  # output channels of an item: few, because deep layers have few positions to share out among threads
+
+DIRECT_BELOW = 4  # output channels per group; with fewer, packing costs more than it saves
+
+
+@register
+def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16) -> None:
+    """Replace each kernel of kind `conv` by loops over register tiles.
+
+    Before: `%y = "lamina.conv"(%x, %w)` and a `linalg.generic` epilogue on tensors.
+    After: a function on flat memrefs: patch copy, packing, and the loop nest of `tiles_gemm`.
+    """
+    with module.context:
+        for function in kernels(module, "conv"):
+            with open_frame(function) as frame:
+                problem = read_conv(frame)
+                few = problem.out_channels // problem.groups < DIRECT_BELOW
+                (DirectConv if few else _Conv)(frame, problem, vector_bits, registers).emit()
+
+
+class _Conv(Gemm):
+    """One kernel as a product per image and group: (channels out) x (channels in, taps) x (positions)."""
+
+    def __init__(self, frame: Frame, problem: ConvProblem, vector_bits: int, registers: int):
+        self.problem = p = problem
+        self.taps = 1
+        for w in p.windows:
+            self.taps *= w.kernel
+        tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers)
+        super().__init__(
+            frame, p.dtype, (p.batch, p.groups), p.out_channels // p.groups, p.in_channels // p.groups * self.taps,
+            p.positions, tile, row_block=ROW_BLOCK,
+        )  # fmt: skip
+        view = p.w_view
+        one = None if view is None else merge(view.shape[1:], view.strides[1:])
+        if view is None or one is None:
+            raise EmitError(f"the weights of kernel '{frame.name}' are not in rows")
+        self.w_stride = one[1]
+        self.w_buffer = frame.inputs[view.base]
+        self.a_in_place = self.w_buffer.dtype == self.tile.dtype
+        lead = (p.batch, p.out_channels)
+        self.epilogue = Epilogue(frame, p.root, p.dtype, self.tile, lead, [w.out for w in p.windows], p.bias, 1)
+        self.pointwise = self._pointwise_stride()
+        if self.pointwise is None:
+            self.patch = Patch(
+                self.code, p.windows, p.in_channels // p.groups, self.column_block, 2 * self.tile.columns
+            )
+            self.patch_buffer = self.code.scratch(self.code.size(self.patch.size), self.element, self.bytes)
+            self.vectors = PatchVectors(self.code, self.patch, self.patch_buffer, self.tile.width, self.n)
+
+    def _pointwise_stride(self) -> Dim | None:
+        """The stride from position to position if the kernel is 1 x 1 and reads x in place, else None."""
+        p = self.problem
+        if p.x_view is None or any((w.kernel, w.stride, w.padding) != (1, 1, 0) for w in p.windows):
+            return None
+        one = merge(p.x_view.shape[2:], p.x_view.strides[2:])
+        return None if one is None else one[1]
+
+    def begin_columns(self, item: Item) -> None:
+        code, p = self.code, self.problem
+        image, group = item.batch
+        channels = p.in_channels // p.groups
+        first_channel = code.mul(group, channels)
+        if self.pointwise is not None:
+            view = p.x_view
+            assert view is not None
+            buffer = self.frame.inputs[view.base]
+            offset = code.add(
+                code.size(view.offset), code.mul(image, code.size(view.strides[0])),
+                code.mul(first_channel, code.size(view.strides[1])),
+            )  # fmt: skip
+            self.matrix = Matrix(
+                buffer.memref, buffer.dtype, offset, code.size(view.strides[1]), code.size(self.pointwise)
+            )
+            return
+        self.first_slice, count = self.patch.slices(item.column, item.columns)
+
+        read = input_reader(self.frame, p, image, first_channel, self.tile.dtype)
+        width = 1 if needs_scalars(self.frame) else self.tile.width
+        self.patch.fill(self.patch_buffer, self.first_slice, count, width, read)
+
+    def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
+        code, tile = self.code, self.tile
+        if self.pointwise is not None:
+            pack_panel(code, tile, self.matrix, self.k, first, columns, self.packed, at)
+            return
+        self.vectors.emit(self.first_slice, lambda loader: self._pack_vectors(first, at, loader))
+
+    def _pack_vectors(self, first: Index, at: Index, loader: Loader) -> None:
+        """Pack the panel of positions `first ...`. Lanes past the last position hold junk, whose sums are not stored."""
+        code, tile = self.code, self.tile
+        loads = [loader(code.add(first, q * tile.width)) for q in range(tile.vectors)]
+
+        def channel(c: Index) -> None:
+            base, row = code.mul(c, code.size(self.patch.channel)), code.mul(c, self.taps)
+
+            def tap(number: Index, offset: Index) -> None:
+                to = code.add(at, code.mul(code.add(row, number), tile.columns))
+                for q, load in enumerate(loads):
+                    code.vstore(load(code.add(base, offset)), self.packed, code.add(to, q * tile.width))
+
+            self.patch.each_tap(tap)
+
+        code.loop(0, self.problem.in_channels // self.problem.groups, 1, [], channel)
+
+    def _weight_row(self, item: Item, m: Index) -> Index:
+        code, view = self.code, self.problem.w_view
+        assert view is not None
+        channel = code.add(code.mul(item.batch[1], self.problem.out_channels // self.problem.groups), m)
+        return code.add(code.size(view.offset), code.mul(channel, code.size(view.strides[0])))
+
+    def a_rows(self, item: Item, m: Index) -> Rows:
+        starts = [self._weight_row(item, self.code.add(m, r)) for r in range(self.tile.rows)]
+        return Rows(self.w_buffer.memref, starts, self.code.size(self.w_stride))
+
+    def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
+        code, stride = self.code, self.code.size(self.w_stride)
+        start = self._weight_row(item, m)
+
+        def element(k: Index) -> None:
+            x = code.load(self.w_buffer.memref, code.add(start, code.mul(code.add(low, k), stride)))
+            code.store(numeric.convert(code, x, self.problem.dtype, self.tile.dtype), self.a_tile, code.add(at, k))
+
+        code.loop(0, size, 1, [], element)
+
+    def lead_index(self, item: Item, m: Index) -> list[Index]:
+        image, group = item.batch
+        return [image, self.code.add(self.code.mul(group, self.problem.out_channels // self.problem.groups), m)]

@@ -1,0 +1,165 @@
+"""Emit matmul, linear, packed_linear and pack kernels: register tiles over panels of B (see `tiles_gemm`).
+
+Where B comes from:
+    packed_linear              panels packed ahead of time, read in place
+    few rows, B by rows        read in place: packing would move B twice to use it a few times
+    few rows, B by columns     read in place, as dot products along K (`tiles_dot`)
+    otherwise                  packed in the kernel, once per block of columns
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...dialects import dims
+from ..loops.strided_view import strided_view
+from ..registry import register
+from . import tiles_numeric as numeric
+from .tiles_code import Index, delinearize
+from .tiles_copy import copy_line
+from .tiles_dot import dot_tile
+from .tiles_epilogue import Epilogue
+from .tiles_frame import EmitError, Frame, kernels, open_frame
+from .tiles_gemm import CHUNK_WORK, Gemm, Item
+from .tiles_micro import Panel, Rows, Tile, choose_tile, store_tile
+from .tiles_pack import Matrix, pack_panel
+from .tiles_problem import Problem, b_matrix, read_problem, row_start
+
+IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
+DOT_ROWS = 4  # the same for unit stride along K
+
+
+@register
+def emit_matmul(module: ir.Module, vector_bits: int = 256, registers: int = 16) -> None:
+    """Replace each kernel of kind `matmul` by loops over register tiles.
+
+    Before: `%y = "lamina.matmul"(%a, %b)` and a `linalg.generic` epilogue on tensors.
+    After: a function on flat memrefs whose inner loop is `vector.fma` on a tile of accumulators.
+    """
+    with module.context:
+        for function in kernels(module, "matmul"):
+            with open_frame(function) as frame:
+                root = frame.root("matmul", "linear", "packed_linear", "pack")
+                if root.name == "lamina.pack":
+                    _emit_pack(frame, root, vector_bits, registers)
+                else:
+                    _Matmul(frame, read_problem(frame), vector_bits, registers).emit()
+
+
+class _Matmul(Gemm):
+    """One product."""
+
+    def __init__(self, frame: Frame, problem: Problem, vector_bits: int, registers: int):
+        self.problem = p = problem
+        tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers)
+        self.panel_vectors = tile.vectors
+        self.mode = self._mode(frame, tile)
+        if self.mode != "pack":
+            tile = _widened(tile, p)
+        super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile)
+        self.packs = self.mode == "pack"
+        self.a_in_place = p.a_view is not None and frame.inputs[p.a_view.base].dtype == tile.dtype
+        if self.mode == "dot":
+            self.a_in_place = self.a_in_place and p.a_view is not None and p.a_view.strides[-1] == 1
+        self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
+
+    def _mode(self, frame: Frame, tile: Tile) -> str:
+        """Where B comes from: "packed", "rows", "dot" or "pack"."""
+        p = self.problem
+        if p.panel:
+            if p.panel != tile.columns or p.b_view is None:
+                raise EmitError(f"kernel '{frame.name}' has panels of {p.panel} columns, not {tile.columns}")
+            return "packed"
+        view = p.b_view
+        # the last panel of an unpacked B reaches back to a whole panel, so there must be one
+        if view is None or not isinstance(p.n, int) or p.n < 4 * tile.columns or not isinstance(p.m, int):
+            return "pack"
+        k_stride, n_stride = view.strides[-2:] if not p.b_is_nk else reversed(view.strides[-2:])
+        if n_stride == 1 and p.m <= IN_PLACE_ROWS and frame.inputs[view.base].dtype == tile.dtype:
+            return "rows"
+        return "dot" if k_stride == 1 and p.m <= DOT_ROWS else "pack"
+
+    def begin_item(self, item: Item) -> None:
+        if self.mode in ("rows", "dot"):
+            self.matrix = b_matrix(self.frame, self.problem, item.batch)
+
+    def begin_columns(self, item: Item) -> None:
+        self.matrix = b_matrix(self.frame, self.problem, item.batch)
+
+    def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
+        pack_panel(self.code, self.tile, self.matrix, self.k, first, columns, self.packed, at)
+
+    def first_column(self, first: Index) -> Index:
+        if self.mode not in ("rows", "dot") or self.problem.n % self.tile.columns == 0:  # type: ignore[operator]
+            return first
+        return self.code.min(first, self.code.sub(self.n, self.tile.columns))
+
+    def b_panel(self, item: Item, j: Index, first: Index) -> Panel:
+        code, p = self.code, self.problem
+        if self.mode == "pack":
+            return super().b_panel(item, j, first)
+        if self.mode == "packed":
+            assert p.b_view is not None
+            buffer = self.frame.inputs[p.b_view.base]
+            start = code.add(code.size(p.b_view.offset), code.mul(first, self.k))
+            return Panel(buffer.memref, start, p.panel, buffer.dtype, self.panel_vectors, code.mul(self.k, p.panel))
+        self.first = first
+        return Panel(self.matrix.buffer, self.matrix.at(code, 0, first), self.matrix.k_stride)
+
+    def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
+        if self.mode != "dot":
+            super().compute(item, rows, b, height, at, stride, tile)
+            return
+        acc = dot_tile(self.code, self.tile, rows.top(height), self.matrix, self.first, self.k)
+        store_tile(self.code, self.tile, acc, self.sums, at, stride)
+
+    def a_rows(self, item: Item, m: Index) -> Rows:
+        code, p = self.code, self.problem
+        assert p.a_view is not None
+        # rows past the end have addresses too, but are never read: a lower tile takes the last rows
+        starts = [row_start(code, p, item.batch, code.add(m, r)) for r in range(self.tile.rows)]
+        return Rows(self.frame.inputs[p.a_view.base].memref, starts, code.size(p.a_view.strides[-1]))
+
+    def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
+        p = self.problem
+        index = self.lead_index(item, m)
+        copy_line(self.frame, p.a, p.dtype, index, low, size, self.a_tile, at, self.tile.dtype, self.tile.width)
+
+    def lead_index(self, item: Item, m: Index) -> list[Index]:
+        return [*item.batch, *delinearize(self.code, m, self.problem.rows)]
+
+
+def _widened(tile: Tile, problem: Problem) -> Tile:
+    """A tile of fewer rows and more panels side by side, for products of few rows: enough sums to hide FMA's latency."""
+    m, n = problem.m, problem.n
+    if not isinstance(m, int) or m == 0 or m > tile.rows // 2 or not isinstance(n, int):
+        return tile
+    panels = -(-n // tile.columns)
+    group = next(g for g in (4, 2, 1) if g * m <= tile.rows and panels % g == 0)
+    return Tile(m, tile.vectors * group, tile.width, tile.dtype)
+
+
+def _emit_pack(frame: Frame, root: ir.Operation, vector_bits: int, registers: int) -> None:
+    """A kernel around `lamina.pack`: one panel of one weight per item."""
+    code, view = frame.code, strided_view(root.operands[0], frame.shapes)
+    if view is None or len(frame.outputs) != 1:
+        raise EmitError(f"the weight of kernel '{frame.name}' is computed")
+    source, (_, out) = frame.inputs[view.base], frame.outputs[0]
+    columns = ir.IntegerAttr(root.attributes["columns"]).value
+    n, k = view.shape
+    # packed as it is stored: the width of the vectors that move it is all that matters
+    tile = Tile(1, 1, columns, source.dtype)
+    width = choose_tile(numeric.compute_dtype(source.dtype), vector_bits, registers).width
+    if columns % width == 0 and source.dtype in ("f32", "f64"):
+        tile = Tile(1, columns // width, width, source.dtype)
+    n_stride, k_stride = (code.size(s) for s in view.strides)
+    matrix = Matrix(source.memref, source.dtype, code.size(view.offset), k_stride, n_stride)
+
+    def panel(p: Index) -> None:
+        first = code.mul(p, columns)
+        count = columns if isinstance(n, int) and n % columns == 0 else code.min(columns, code.sub(code.size(n), first))
+        pack_panel(code, tile, matrix, code.size(k), first, count, out.memref, code.mul(first, code.size(k)))
+
+    code.loop(frame.begin, frame.end, 1, [], panel)
+    work = columns * (k if isinstance(k, int) else 256) * 16
+    frame.close(dims.ceildiv(n, columns), max(1, CHUNK_WORK // max(1, work)))

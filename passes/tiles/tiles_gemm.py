@@ -1,0 +1,282 @@
+"""The loop nest of every kernel that is a matrix product inside: matmul, linear, convolution.
+
+    y[batch, m, n] = sum_k a[batch, m, k] * b[batch, k, n]        m < rows, n < columns
+
+One work item is one block of rows times one block of columns of one batch:
+
+    for item in begin .. end:            (batch, column block, row block); row block fastest
+        pack the item's columns of B     when the column block changes
+        for each `rows`-high tile:       A read in place, or copied to scratch in the compute dtype
+            for each panel of columns:   all of K in registers -> tile scratch (L1) -> epilogue, store
+
+With K above `K_BLOCK` the sums of a whole item stay in scratch between blocks of K, and the epilogue follows the last.
+The sums go through scratch so that fused code is emitted once however many variants of the register tile there are.
+
+A kernel subclasses `Gemm` and says where A's rows are (`a_rows`, `a_copy`), how to pack B (`pack_panel`) or where to find
+it unpacked (`packs` False; `b_panel`, `first_column`), and where a sum belongs (`lead_index`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from . import tiles_numeric as numeric
+from .tiles_code import Index, delinearize
+from .tiles_epilogue import Epilogue
+from .tiles_frame import Frame
+from .tiles_micro import Panel, Rows, Tile, load_tile, multiply, store_tile, zeros
+
+K_BLOCK = 768  # elements of K at a time: the tile of A (rows x K_BLOCK) stays in L1
+ROW_BLOCK = 192  # rows of an item, at most: its block of A stays in L2
+COLUMN_BLOCK = 128  # columns of an item, at most: its panels of B stay in L2
+FEW_ITEMS = 16  # with fewer items than this, blocks of columns are halved, for threads to share the work evenly
+CHUNK_WORK = 1_000_000  # flops of the smallest chunk of items given to a thread, about 20 us
+
+
+@dataclass(frozen=True)
+class Item:
+    """One work item: rows `row .. row_end` times `columns` columns from `column` on, over `k_low .. k_high`."""
+
+    batch: list[Index]
+    row: Index
+    row_end: Index
+    column: Index
+    columns: Index
+    panels: Index
+    k_low: Index = 0
+    k_high: Index = 0
+    first: ir.Value | None = None  # with blocks of K: true in the first
+
+
+class Gemm:
+    """One kernel; `dtype` is that of the operands and of the root."""
+
+    def __init__(
+        self, frame: Frame, dtype: str, batch: Sequence[Dim], rows: Dim, k: Dim, columns: Dim,
+        tile: Tile, row_block: int = ROW_BLOCK, column_block: int = COLUMN_BLOCK,
+    ):  # fmt: skip
+        self.frame, self.code, self.dtype = frame, frame.code, dtype
+        self.batch, self.rows_dim, self.k_dim, self.columns_dim = tuple(batch), rows, k, columns
+        self.tile = tile
+        self.element = numeric.element_type(self.tile.dtype)
+        self.bytes = 8 if self.tile.dtype in ("f64", "i64") else 4
+        self.row_block = block_size(rows, row_block, self.tile.rows)
+        items = [*batch, dims.ceildiv(rows, self.row_block), dims.ceildiv(columns, column_block)]
+        if all(isinstance(i, int) for i in items) and dims.product(items) < FEW_ITEMS:  # type: ignore[operator]
+            column_block //= 2
+        self.column_block = block_size(columns, column_block, self.tile.columns)
+        self.k_block = block_size(k, K_BLOCK, 1)
+        one_tile = isinstance(rows, int) and rows <= tile.rows  # its rows of A are read once, whatever K
+        self.blocked = not one_tile and not (isinstance(k, int) and 0 < k <= K_BLOCK)
+        self.k, self.m, self.n = (self.code.size(d) for d in (k, rows, columns))
+        self.a_in_place = self.packs = True
+        self.epilogue: Epilogue
+
+    # -- what a kernel says -----------------------------------------------------------------------------------
+    def begin_item(self, item: Item) -> None:
+        """Emit what an item needs before its tiles."""
+
+    def begin_columns(self, item: Item) -> None:
+        """Emit what comes before the packing of a new block of columns."""
+
+    def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
+        """Pack columns `first .. first + columns` of B, all of K, to `self.packed[at ...]`."""
+        raise NotImplementedError
+
+    def first_column(self, first: Index) -> Index:
+        """The first column that the panel at column `first` really covers: itself, or fewer columns past the last."""
+        return first
+
+    def b_panel(self, item: Item, j: Index, first: Index) -> Panel:
+        """Panel `j` of the item, which covers columns from `first` on."""
+        return Panel(self.packed, self._panel_start(j), self.tile.columns)
+
+    def a_rows(self, item: Item, m: Index) -> Rows:
+        """Where rows `m ...` of A are, when A is read in place."""
+        raise NotImplementedError
+
+    def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
+        """Copy `A[m, low : low + size]` to `self.a_tile[at ...]`, when A is not read in place."""
+        raise NotImplementedError
+
+    def lead_index(self, item: Item, m: Index) -> list[Index]:
+        """The index of row `m` in the root's leading dimensions."""
+        raise NotImplementedError
+
+    # -- the nest ---------------------------------------------------------------------------------------------
+    def emit(self) -> None:
+        """Emit the whole body and close the frame."""
+        code, tile = self.code, self.tile
+        if self.packs:
+            self.packed = code.scratch(code.mul(self.k, self.column_block), self.element, self.bytes)
+        if not self.a_in_place:
+            depth = self.k_block if self.blocked else self.k
+            self.a_tile = code.scratch(code.mul(depth, tile.rows), self.element, self.bytes)
+        sums = self.row_block * self.column_block if self.blocked else tile.rows * tile.columns
+        self.sums = code.scratch(sums, self.element, self.bytes)
+        self.row_blocks = dims.ceildiv(self.rows_dim, self.row_block)
+        self.column_blocks = dims.ceildiv(self.columns_dim, self.column_block)
+        code.loop(self.frame.begin, self.frame.end, 1, [], self._item)
+        work = 2 * self.row_block * self.column_block * (self.k_dim if isinstance(self.k_dim, int) else 256)
+        total = dims.product(self.batch) * self.row_blocks * self.column_blocks
+        self.frame.close(total, max(1, CHUNK_WORK // max(1, work)))
+
+    def _item(self, number: ir.Value) -> None:
+        code = self.code
+        row_blocks, column_blocks = code.size(self.row_blocks), code.size(self.column_blocks)
+        row = code.mul(code.rem(number, row_blocks), self.row_block)
+        outer = code.div(number, row_blocks)
+        column = code.mul(code.rem(outer, column_blocks), self.column_block)
+        columns = code.min(self.column_block, code.sub(self.n, column))
+        item = Item(
+            batch=delinearize(code, code.div(outer, column_blocks), self.batch),
+            row=row,
+            row_end=code.min(code.add(row, self.row_block), self.m),
+            column=column,
+            columns=self.column_block if divides(self.column_block, self.columns_dim) else columns,
+            panels=code.ceildiv(columns, self.tile.columns),
+        )
+        self.begin_item(item)
+        new_columns = code.either(code.compare("eq", number, self.frame.begin), code.compare("eq", row, 0))
+        if self.packs:
+            code.branch(new_columns, lambda: self._pack(item))
+        if not self.blocked:
+            self._tile_rows(replace(item, k_high=self.k))
+            return
+
+        def block(k: ir.Value) -> None:
+            high = code.min(code.add(k, self.k_block), self.k)
+            self._tile_rows(replace(item, k_low=k, k_high=high, first=code.compare("eq", k, 0)))
+
+        code.loop(0, self.k, self.k_block, [], block)
+        self._no_k(item)
+
+        def write(m: Index) -> None:
+            at = code.mul(code.sub(m, item.row), self.column_block)
+            self.epilogue.emit(self.lead_index(item, m), item.column, item.columns, self.sums, at)
+
+        code.loop(item.row, item.row_end, 1, [], write)
+
+    def _no_k(self, item: Item) -> None:
+        """With K = 0 no block ran: the sums are zero."""
+        code = self.code
+        if isinstance(self.k, int) and self.k > 0:
+            return
+        size = code.mul(code.sub(item.row_end, item.row), self.column_block)
+        zero = code.constant(0, self.element)
+
+        def clear() -> None:
+            code.loop(0, size, 1, [], lambda i: code.store(zero, self.sums, i))
+
+        code.branch(code.compare("eq", self.k, 0), clear)
+
+    def _pack(self, item: Item) -> None:
+        code = self.code
+        self.begin_columns(item)
+
+        def panel(j: Index) -> None:
+            first = code.add(item.column, code.mul(j, self.tile.columns))
+            self.pack_panel(item, first, self._width(first), self._panel_start(j))
+
+        code.loop(0, item.panels, 1, [], panel)
+
+    def _panel_start(self, j: Index) -> Index:
+        return self.code.mul(self.code.mul(j, self.k), self.tile.columns)
+
+    def _width(self, first: Index) -> Index:
+        """The columns of the panel that starts at column `first`."""
+        width = self.tile.columns
+        return width if divides(width, self.columns_dim) else self.code.min(width, self.code.sub(self.n, first))
+
+    def _tile_rows(self, item: Item) -> None:
+        self.code.loop(item.row, item.row_end, self.tile.rows, [], lambda m: self._tile_row(item, m))
+
+    def _tile_row(self, item: Item, m: Index) -> None:
+        """All panels of the tile of rows that starts at `m`."""
+        code, tile = self.code, self.tile
+        count = tile.rows if divides(tile.rows, self.rows_dim) else code.min(tile.rows, code.sub(item.row_end, m))
+        rows = self.a_rows(item, m) if self.a_in_place else self._copied_rows(item, m, count)
+        cases = row_cases(self.rows_dim, tile.rows)
+
+        def panel(j: Index) -> None:
+            first = code.add(item.column, code.mul(j, tile.columns))
+            start = self.first_column(first)
+            b = self.b_panel(item, j, start)
+            at, stride = 0, tile.columns
+            if item.first is not None:
+                stride = self.column_block
+                at = code.add(code.mul(code.sub(m, item.row), stride), code.mul(j, tile.columns))
+            self._each_width(
+                first,
+                lambda narrow: code.switch(
+                    count, cases, lambda height: self.compute(item, rows, b, height, at, stride, narrow)
+                ),
+            )
+            if item.first is None:
+                self._write_tile(item, m, count, first, start)
+
+        code.loop(0, item.panels, 1, [], panel)
+
+    def _write_tile(self, item: Item, m: Index, count: Index, first: Index, start: Index) -> None:
+        code, width = self.code, self._width(first)
+        skip = 0 if start is first else code.sub(first, start)
+
+        def row(r: Index) -> None:
+            lead = self.lead_index(item, code.add(m, r))
+            self.epilogue.emit(lead, first, width, self.sums, code.add(code.mul(r, self.tile.columns), skip))
+
+        code.loop(0, count, 1, [], row)
+
+    def _each_width(self, first: Index, body: Callable[[Tile], None]) -> None:
+        """`body(tile)` for the panel at column `first`: a narrower tile does where the last panel fits one vector."""
+        ragged = self.columns_dim % self.tile.columns if isinstance(self.columns_dim, int) else 0
+        if not self.packs or not 0 < ragged <= self.tile.width:
+            body(self.tile)
+            return
+        narrow = replace(self.tile, vectors=1)
+        last = self.code.compare("ge", first, self.n - ragged)  # type: ignore[operator]
+        self.code.branch(last, lambda: body(narrow), lambda: body(self.tile))
+
+    def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
+        """The product of one register tile, added to its sums in scratch or put there."""
+        code = self.code
+        acc = zeros(code, tile, height)
+        if item.first is not None:
+            old: Callable = lambda: load_tile(code, tile, self.sums, at, stride, height)
+            acc = code.branch(item.first, lambda: acc, old, [v.type for v in acc])
+        acc = multiply(code, tile, rows.top(height), b, item.k_low, item.k_high, acc)
+        store_tile(code, tile, acc, self.sums, at, stride)
+
+    def _copied_rows(self, item: Item, m: Index, count: Index) -> Rows:
+        code = self.code
+        depth = code.sub(item.k_high, item.k_low)
+        code.loop(0, count, 1, [], lambda r: self.a_copy(item, code.add(m, r), item.k_low, depth, code.mul(r, depth)))
+        # the loops over k run from k_low; the scratch starts at 0
+        return Rows(self.a_tile, [code.sub(code.mul(depth, r), item.k_low) for r in range(self.tile.rows)])
+
+
+def block_size(size: Dim, limit: int, unit: int) -> int:
+    """The size of equal blocks of at most `limit`, a multiple of `unit`; `limit` (rounded down) for a symbolic size."""
+    most = max(1, limit // unit)
+    if not isinstance(size, int):
+        return most * unit
+    units = max(1, -(-size // unit))
+    blocks = -(-units // most)
+    return -(-units // blocks) * unit
+
+
+def row_cases(m: Dim, rows: int) -> list[int]:
+    """The heights that tiles can have; the full one first."""
+    if not isinstance(m, int):
+        return [rows, *range(1, rows)]
+    return ([rows] if m >= rows else []) + ([m % rows] if m % rows else [])
+
+
+def divides(unit: int, size: Dim) -> bool:
+    """True if `size` is known to be a multiple of `unit`."""
+    return isinstance(size, int) and size % unit == 0

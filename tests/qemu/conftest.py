@@ -1,0 +1,97 @@
+"""Artifacts of small models for other CPUs, and a Python of those CPUs under qemu-user to run them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from qemu.roots import PYTHON, root
+from support.models import SMALL
+
+import lamina
+
+TARGETS = ("aarch64", "aarch64+sve", "riscv64")
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A CPU that qemu imitates; `flags` are those that qemu does not report to its guest."""
+
+    arch: str
+    cpu: str
+    flags: str = ""
+
+    def skip_reason(self) -> str:
+        if shutil.which(f"qemu-{self.arch}") is None:
+            return f"needs qemu-{self.arch}: install qemu-user"
+        if root(self.arch) is None:
+            return f"needs Python for {self.arch}: run 'python tests/qemu/roots.py {self.arch}'"
+        return ""
+
+    def python(self, *arguments: str | Path, packages: Path) -> str:
+        """Run Python with `packages` on its path; what it prints."""
+        where = root(self.arch)
+        assert where is not None
+        libraries = where / f"usr/lib/{self.arch}-linux-gnu"
+        variables = {
+            "PYTHONHOME": where / "usr",
+            "PYTHONPATH": packages,
+            "LD_LIBRARY_PATH": f"{libraries}/blas:{libraries}/lapack",
+            "LAMINA_CPU_FLAGS": self.flags,
+            "LAMINA_NUM_THREADS": "2",
+        }
+        settings = [word for key, value in variables.items() for word in ("-E", f"{key}={value}")]
+        command = [f"qemu-{self.arch}", "-cpu", self.cpu, "-L", where, *settings, where / f"usr/bin/{PYTHON}"]
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory) -> Path:
+    """A folder in which the source tree is the package `lamina`."""
+    folder = tmp_path_factory.mktemp("packages")
+    (folder / "lamina").symlink_to(Path(lamina.__file__).parent)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory) -> Callable[[str], Path]:
+    """Make the artifact of a model and the values that eager computes; returns the folder."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def make(name: str) -> Path:
+        if not (folder / f"{name}.lamina").exists():
+            torch.manual_seed(0)
+            model, args = SMALL[name]()
+            model.eval()
+            with torch.no_grad():
+                exported = torch.export.export(model, args)
+                results = torch.utils._pytree.tree_leaves(model(*args))
+            arrays = {f"x{i}": a.numpy() for i, a in enumerate(args)} | {f"y{i}": r for i, r in enumerate(results)}
+            np.savez(folder / f"{name}.npz", **arrays)
+            lamina.export(exported, targets=list(TARGETS)).save(folder / f"{name}.lamina")
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def run_models(models, packages) -> Callable[[Guest, str, tuple[str, ...]], dict[str, float]]:
+    """Run models on a guest that must choose a target; the relative error of each."""
+
+    def run(guest: Guest, target: str, names: tuple[str, ...]) -> dict[str, float]:
+        if reason := guest.skip_reason():
+            pytest.skip(reason)
+        folder = [models(name) for name in names][0]
+        script = Path(__file__).parent / "guest.py"
+        return json.loads(guest.python(script, folder, target, *names, packages=packages))
+
+    return run

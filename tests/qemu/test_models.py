@@ -1,0 +1,26 @@
+"""Models compiled here for other CPUs give eager's values there, run by the real runtime from one artifact for all."""
+
+import pytest
+from qemu.conftest import Guest
+
+# without `pauth-impdef` qemu spends most of its time on pointer signatures
+MAX = "max,pauth-impdef=on,sve-default-vector-length="
+VECTOR = "rv64,v=true,vext_spec=v1.0,vlen="
+MODELS = ("mlp", "resnet18", "bert_small", "llama")
+
+
+@pytest.mark.parametrize(
+    "guest, target, names",
+    [
+        pytest.param(Guest("aarch64", "cortex-a72"), "aarch64", MODELS, id="neon"),
+        pytest.param(Guest("aarch64", MAX + "16"), "aarch64+sve", MODELS, id="sve128"),
+        pytest.param(Guest("aarch64", MAX + "32"), "aarch64+sve", MODELS, id="sve256"),
+        pytest.param(Guest("aarch64", MAX + "64"), "aarch64+sve", MODELS, id="sve512"),
+        pytest.param(Guest("riscv64", VECTOR + "128", "v"), "riscv64", ("mlp", "bert_small"), id="rvv128"),
+        pytest.param(Guest("riscv64", VECTOR + "256", "v"), "riscv64", ("mlp", "bert_small"), id="rvv256"),
+    ],
+)
+def test_models_equal_eager(run_models, guest, target, names):
+    errors = run_models(guest, target, names)
+    assert set(errors) == set(names)
+    assert max(errors.values()) < 2e-6, errors
