@@ -13,6 +13,7 @@ Any reduction that is not known is computed in place by its own loops: slow, nev
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from .kept_rows import KeptRow
 from .loop_nest import Loop, Space, refine
 from .loops_builder import LoopsBuilder
 from .order_keys import combine_keys, from_key, is_orderable, to_key
-from .reduction_loops import accumulator_kinds, reduction_loops
+from .reduction_loops import accumulator_kinds, is_small, reduction_loops
 from .tensor_graph import BodyOp, Generic, TensorGraph
 
 MAX_LITERAL = 1 << 16  # elements of a dense constant that we put into the object
@@ -213,6 +214,8 @@ class Evaluator(Walk):
     # -- reductions ------------------------------------------------------------------------------------------------
     def reduce(self, generic: Generic, index: Index) -> list[Any]:
         fixed = self.loops_of(generic, index)
+        if is_small(generic):
+            return self._unrolled(generic, index, fixed)
         space, positions = self._reduction_space(generic, fixed)
         loops = positions(space, self.ranges)
         keep = [k for k in self.kept.get(generic.arguments[-1], []) if k.reduction.index == index]
@@ -226,6 +229,16 @@ class Evaluator(Walk):
         for k in keep:
             self.known[k.value] = k.provider(self)
         return results
+
+    def _unrolled(self, generic: Generic, index: Index, fixed: list[Dim]) -> list[Any]:
+        """A reduction of few terms as straight code, which leaves the loop around it free to be vectorised."""
+        values = [self.at(out, index) for out in generic.outs]
+        for place in itertools.product(*(range(generic.extents[d]) for d in generic.reductions)):  # type: ignore[arg-type]
+            loops = list(fixed)
+            for d, i in zip(generic.reductions, place):
+                loops[d] = i
+            values = self.body(generic, loops, values)
+        return values
 
     def _reduction_space(
         self, generic: Generic, fixed: list[Dim]

@@ -22,6 +22,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from .evaluate_accesses import Accesses, Reduction
 from .evaluate_walk import Known
+from .reduction_loops import is_small
 from .tensor_graph import Generic
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ def _match(accesses: Accesses, g: Generic, loops: tuple[Dim, ...]) -> KeptRow | 
     """The reduction whose loops run over `g` at `loops`: each of its variables is exactly one loop of `g`."""
     names = {n for i in loops if not isinstance(i, int) for n in dims.symbols(i) if n.startswith("q")}
     for reduction in accesses.reductions:
+        if is_small(reduction.generic):
+            continue
         if not names or names != set(reduction.names.values()):
             continue
         numbers = {name: d for d, name in reduction.names.items()}

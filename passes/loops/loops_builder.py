@@ -18,6 +18,10 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim, Expr
 
+# LLVM would unroll a loop of 49 elements before it thinks of vectors: five times the compile time, and scalar code.
+# Longer loops it leaves alone, and may unroll well once they are vectors.
+KEPT_LOOPS = range(16, 129)
+
 
 @dataclass
 class Scope:
@@ -292,7 +296,10 @@ class LoopsBuilder:
     def _for(self, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim, inits: Sequence[ir.Value]) -> ir.Operation:
         bounds = [x if isinstance(x, ir.Value) else self.dim(x) for x in (low, high)]
         types = [v.type for v in inits]
-        op = self.op("scf.for", [*bounds, self.dim(step), *inits], types, regions=1)
+        attributes = None
+        if isinstance(high, int) and high in KEPT_LOOPS:
+            attributes = {"loop_annotation": self.attribute("#llvm.loop_annotation<unroll = <disable = true>>")}
+        op = self.op("scf.for", [*bounds, self.dim(step), *inits], types, attributes, regions=1)
         op.regions[0].blocks.append(self.index, *types, arg_locs=[self.location] * (1 + len(types)))
         return op
 

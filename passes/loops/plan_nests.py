@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from .evaluate_accesses import Accesses
+from .evaluate_accesses import Accesses, Reduction
 from .kept_rows import KeptRow, find_kept
 from .loop_nest import Loop, Space, refine
+from .reduction_loops import is_small
 from .tensor_graph import TensorGraph
 from .transposed_tiles import BLOCK, crossing_loop
 
@@ -93,7 +94,7 @@ def _join(graph: TensorGraph, nest: Nest, numel: Dim, results: list[int]) -> boo
 def _reduces(graph: TensorGraph, result: int) -> bool:
     accesses = Accesses(graph, Space.of([("f", 1, False)]).ranges())
     accesses.at(graph.results[result], [0] * len(graph.shape(graph.results[result])))
-    return bool(accesses.reductions)
+    return bool(_rows(accesses))
 
 
 def _flat(loops: Sequence[Loop]) -> Dim:
@@ -116,7 +117,7 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
         return accesses.expressions()
 
     refine(space, expressions)
-    if last[0].reductions:  # rows must be told apart from what runs in them
+    if _rows(last[0]):  # rows must be told apart from what runs in them
         refine(space, expressions, smallest=2)
     accesses = last[0]
     cross = crossing_loop(space.loops, accesses)
@@ -140,12 +141,17 @@ def _work(accesses: Accesses) -> float:
     return 1 + 0.25 * accesses.operations + 4 * accesses.functions + 0.5 * len(accesses.loads)
 
 
+def _rows(accesses: Accesses) -> list[Reduction]:
+    """The reductions that are loops."""
+    return [r for r in accesses.reductions if not is_small(r.generic)]
+
+
 def _order(loops: list[Loop], accesses: Accesses) -> tuple[list[Loop], list[Loop], int]:
     """The outer loops, the inner loops, and how many positions of the last outer loop an item takes."""
     names = {l.name for l in loops}
     rows: set[str] = set()
     columns = False
-    for r in accesses.reductions:
+    for r in _rows(accesses):
         used = {s for i in r.index if not isinstance(i, int) for s in dims.symbols(i)}
         if not any(s.startswith("q") for s in used):  # not inside another reduction
             rows |= used & names
@@ -165,7 +171,7 @@ def _order(loops: list[Loop], accesses: Accesses) -> tuple[list[Loop], list[Loop
 
 def _contiguous(accesses: Accesses) -> bool:
     """True if the loops of every reduction read memory in order (step 1 in the last variable)."""
-    for r in accesses.reductions:
+    for r in _rows(accesses):
         last = r.names[max(r.names)]
         steps = [dims.linear_coefficient(offset, last) for _, offset in accesses.loads]
         if any(s is not None and s != 0 and s != 1 for s in steps):

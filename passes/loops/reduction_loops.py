@@ -23,6 +23,15 @@ from .loops_builder import LoopsBuilder
 from .tensor_graph import Generic
 
 
+SMALL = 9  # a reduction of at most so many terms is unrolled: 3 x 3 windows, three colours
+
+
+def is_small(g: Generic) -> bool:
+    """True for a reduction that is unrolled rather than looped over."""
+    total = dims.product(g.extents[d] for d in g.reductions)
+    return isinstance(total, int) and total <= SMALL
+
+
 @dataclass(frozen=True)
 class Accumulator:
     """How one accumulator is combined: `result` is the body's combining value."""

@@ -30,7 +30,8 @@ BLOCK = 16  # rows and columns of an item's tiles: whole cache lines of f32 on b
 def crossing_loop(loops: Sequence[Loop], accesses: Accesses) -> Loop | None:
     """The loop along which some input is contiguous while the last loop strides over it, or None.
 
-    Not where elements are chosen from parts, which a vector does one by one. Both loops must have room for a block (a symbolic one is asked at run time).
+    Not where elements are chosen from parts, which a vector does one by one. Both loops must have room for a block
+    (a symbolic one is asked at run time).
     """
     if len(loops) < 2 or accesses.reductions or accesses.branches or not _has_room(loops[-1]):
         return None
