@@ -1,0 +1,1 @@
+"""Kernels of GPUs: emitters from the linalg level to `gpu.module`s (docs/contracts.md, section 11)."""

@@ -1,0 +1,79 @@
+"""Values of the threads of a warp or block combined, in an order that does not change from run to run.
+
+A butterfly of `gpu.shuffle xor` leaves each lane of a warp with the combination of all; between warps the values go
+through shared memory, which every warp reads and combines again: one barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mlir import ir
+
+from ..loops.loops_builder import LoopsBuilder
+from .gpu_kernel import WARP, GpuStage
+
+Combine = Callable[[Sequence[ir.Value], Sequence[ir.Value]], list[ir.Value]]
+
+
+def shuffle_xor(b: LoopsBuilder, value: ir.Value, distance: int) -> ir.Value:
+    """The value of the lane whose number differs in bit `distance`."""
+    type, i32, i64 = value.type, b.i32, b.i64
+    if isinstance(type, ir.F64Type):
+        bits = shuffle_xor(b, b.value("arith.bitcast", (value,), i64), distance)
+        return b.value("arith.bitcast", (bits,), type)
+    if isinstance(type, (ir.F16Type, ir.BF16Type)):
+        i16 = ir.IntegerType.get_signless(16)
+        bits = shuffle_xor(b, b.value("arith.bitcast", (value,), i16), distance)
+        return b.value("arith.bitcast", (bits,), type)
+    if isinstance(type, ir.IndexType):
+        return b.value("arith.index_cast", (shuffle_xor(b, b.value("arith.index_cast", (value,), i64), distance),), type)
+    width = 32 if isinstance(type, ir.F32Type) else ir.IntegerType(type).width
+    if width == 64:
+        low = b.value("arith.trunci", (value,), i32)
+        high = b.value("arith.trunci", (b.value("arith.shrui", (value, b.constant(32, i64)), i64),), i32)
+        low, high = (b.value("arith.extui", (shuffle_xor(b, v, distance),), i64) for v in (low, high))
+        return b.value("arith.ori", (low, b.value("arith.shli", (high, b.constant(32, i64)), i64)), i64)
+    if width < 32:
+        wide = shuffle_xor(b, b.value("arith.extui", (value,), i32), distance)
+        return b.value("arith.trunci", (wide,), type)
+    operands = (value, b.constant(distance, i32), b.constant(WARP, i32))
+    mode = b.attribute("#gpu<shuffle_mode xor>")
+    return b.op("gpu.shuffle", operands, [type, b.i1], {"mode": mode}).results[0]
+
+
+def reduce_lanes(b: LoopsBuilder, values: Sequence[ir.Value], lanes: int, combine: Combine) -> list[ir.Value]:
+    """Combine across groups of `lanes` neighbouring lanes (a power of two up to 32); all of a group get the result."""
+    made = list(values)
+    distance = lanes // 2
+    while distance:
+        made = combine(made, [shuffle_xor(b, v, distance) for v in made])
+        distance //= 2
+    return made
+
+
+def reduce_block(stage: GpuStage, values: Sequence[ir.Value], threads: int, combine: Combine) -> list[ir.Value]:
+    """Combine across `threads` neighbouring threads: groups of lanes, or the whole block; all get the result."""
+    b = stage.b
+    made = reduce_lanes(b, values, min(threads, WARP), combine)
+    if threads <= WARP:
+        return made
+    warps = threads // WARP
+    thread, lanes = stage.thread(), b.constant(WARP, b.index)
+    warp = b._binary("arith.divui", thread, lanes)
+    lane = b._binary("arith.remui", b._binary("arith.remui", thread, lanes), b.constant(warps, b.index))
+    stored = [_stored(v.type) for v in made]
+    rooms = [stage.shared(t, warps) for t in stored]
+    for room, v, t in zip(rooms, made, stored):
+        b.op("memref.store", (v if v.type == t else b.value("arith.extui", (v,), t), room, warp))
+    stage.barrier()
+    loaded = [b.value("memref.load", (room, lane), t) for room, t in zip(rooms, stored)]
+    loaded = [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, made)]
+    return reduce_lanes(b, loaded, warps, combine)
+
+
+def _stored(type: ir.Type) -> ir.Type:
+    """How a value lies in shared memory: i1 as i8."""
+    if isinstance(type, ir.IntegerType) and ir.IntegerType(type).width == 1:
+        return ir.IntegerType.get_signless(8)
+    return type

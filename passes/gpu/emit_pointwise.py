@@ -1,0 +1,95 @@
+"""Stages in which each thread computes neighbouring elements of the results by itself.
+
+    w = block * threads + thread
+    if (V * w + V <= n)  store V lanes of every result at V * w
+    else                 the last elements, one by one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.index_algebra import Ranges
+from .gpu_kernel import GpuKernel
+from .probe import Probe, choose_width
+from .stored import Stored
+from .thread_values import LANE, ThreadValues
+
+THREADS = 256
+UNROLL_ABOVE = 1 << 22  # elements from which a thread takes two vectors: more loads in flight
+
+
+def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim) -> None:
+    """Write the results with these numbers, which have `numel` elements each."""
+    graph = kernel.graph
+    values = [graph.results[i] for i in results]
+
+    def probe(width: int) -> Probe:
+        ranges = Ranges({"w": dims.floordiv(numel, width), LANE: width})
+        flat = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+        accesses = Probe(graph, ranges, stored.values)
+        for v in values:
+            accesses.at(v, ranges.delinearize(flat, graph.shape(v)))
+        return accesses
+
+    small = isinstance(numel, int) and numel < 132 * 2 * THREADS  # rather more threads than wide loads
+    width = 1 if small else choose_width(graph, stored.values, values, probe, lambda _: True)
+    vectors = dims.ceildiv(numel, width)
+    unroll = 2 if isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % (2 * THREADS * width) == 0 else 1
+    stage = kernel.stage(THREADS, (dims.ceildiv(vectors, THREADS * unroll), 1, 1))
+    b = stage.b
+    if unroll > 1:
+        _unrolled(kernel, stored, stage, results, numel, width, unroll)
+        stage.finish()
+        return
+    w = stage.global_thread()
+
+    def whole() -> list[ir.Value]:
+        b.bind("w", w, 0)
+        ev = stored.evaluator(stage, Ranges({"w": dims.floordiv(numel, width)}), width)
+        _store(ev, stage.outputs, results, ev.flat(dims.symbol("w")))
+        return []
+
+    def rest() -> list[ir.Value]:
+        first = b._binary("arith.muli", w, b.constant(width, b.index))
+        with b.loop("f", first, b.dim(numel)) as f:
+            _store(stored.evaluator(stage, Ranges({"f": numel}), 1), stage.outputs, results, f)
+        return []
+
+    last = b.dim(dims.floordiv(numel, width))
+    inside = b.value("arith.cmpi", (w, last), b.i1, predicate=b.number(6, b.i64))
+    exact = width == 1 or (isinstance(numel, int) and numel % width == 0)
+    b.branch(inside, [], whole, None if exact else rest)
+    stage.finish()
+
+
+def _unrolled(kernel, stored, stage, results, numel, width, unroll) -> None:  # type: ignore[no-untyped-def]
+    """Whole vectors only: block `k` takes `unroll` runs of `threads` vectors."""
+    b = stage.b
+    first = b._binary("arith.muli", stage.block(), b.constant(unroll * stage.threads, b.index))
+    first = b._binary("arith.addi", first, stage.thread())
+    ranges = Ranges()
+    positions = []
+    for u in range(unroll):
+        at = b._binary("arith.addi", first, b.constant(u * stage.threads, b.index))
+        ranges.add(f"w{u}", dims.floordiv(numel, width))
+        positions.append(b.bind(f"w{u}", at))
+    ev = stored.evaluator(stage, ranges, width)
+    made = [
+        (stage.outputs[i], ev.flat(p), ev.at(v, ranges.delinearize(ev.flat(p), kernel.graph.shape(v))))
+        for p in positions
+        for i, v in ((i, kernel.graph.results[i]) for i in results)
+    ]
+    for buffer, offset, value in made:
+        ev.store(buffer, offset, value)
+
+
+def _store(ev: ThreadValues, outputs: Sequence[ir.Value], results: Sequence[int], flat: Dim) -> None:
+    graph = ev.graph
+    for i in results:
+        value = graph.results[i]
+        ev.store(outputs[i], flat, ev.at(value, ev.ranges.delinearize(flat, graph.shape(value))))

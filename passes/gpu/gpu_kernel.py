@@ -1,0 +1,166 @@
+"""The frame of a GPU kernel: a `gpu.module` and its stages, and the builder that writes into a stage.
+
+    kernel = GpuKernel(graph)
+    stage = kernel.stage(block=256, grid=(dims.ceildiv(n, 256), 1, 1))
+    i = stage.b.bind("i", stage.global_thread())
+    ...
+    stage.finish(); kernel.finish()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.loops_builder import LoopsBuilder
+from ..loops.tensor_graph import TensorGraph
+
+DYNAMIC_SIZE = 2**31 - 1  # the size of a buffer that is not known: bare pointers carry none
+WARP = 32
+
+
+def element_bytes(type: ir.Type) -> int:
+    """Bytes of one stored element."""
+    if isinstance(type, ir.IntegerType):
+        return max(1, ir.IntegerType(type).width // 8)
+    return ir.FloatType(type).width // 8 if isinstance(type, ir.FloatType) else 8
+
+
+class GpuKernel:
+    """The `gpu.module` that replaces the linalg-level function of `graph`."""
+
+    def __init__(self, graph: TensorGraph):
+        self.graph = graph
+        op = graph.op
+        self.name = ir.StringAttr(op.attributes["sym_name"]).value
+        kept = ("lamina.kind", "lamina.symbols", "lamina.label")
+        attributes = {k: op.attributes[k] for k in kept if k in op.attributes}
+        attributes["sym_name"] = ir.StringAttr.get(self.name)
+        self.op = ir.Operation.create(
+            "gpu.module", attributes=attributes, regions=1, loc=op.location, ip=ir.InsertionPoint(op)
+        )
+        self.block = self.op.regions[0].blocks.append()
+        self.scratch: list[tuple[ir.Type, Dim]] = []  # element type and count of each scratch buffer
+        self.index_bits = 32
+        self._count = 0
+        self._space = ir.Attribute.parse("#gpu.address_space<global>")
+
+    def buffer_type(self, element: ir.Type, count: Dim) -> ir.MemRefType:
+        """The flat type of a global buffer."""
+        size = count if isinstance(count, int) else DYNAMIC_SIZE
+        if not isinstance(count, int) or count * element_bytes(element) >= 2**31:
+            self.index_bits = 64
+        return ir.MemRefType.get([max(size, 1)], element, memory_space=self._space)
+
+    def new_scratch(self, element: ir.Type, count: Dim) -> int:
+        """Room for `count` elements that stages of one launch hand to each other; returns its number."""
+        self.buffer_type(element, count)
+        self.scratch.append((element, count))
+        return len(self.scratch) - 1
+
+    def stage(self, block: int, grid: Sequence[Dim]) -> GpuStage:
+        """Begin the next stage, with `block` threads and a grid of up to three sizes."""
+        self._count += 1
+        return GpuStage(self, f"{self.name}.{self._count - 1}", block, [*grid, 1, 1][:3])
+
+    def finish(self) -> None:
+        """Write what is known of the whole kernel and erase the function that it replaces."""
+        sizes = [str(n * element_bytes(t)) for t, n in self.scratch]
+        self.op.attributes["lamina.scratch"] = ir.ArrayAttr.get([ir.StringAttr.get(s) for s in sizes])
+        self.op.attributes["lamina.index_bits"] = ir.IntegerAttr.get(
+            ir.IntegerType.get_signless(64), self.index_bits
+        )
+        self.graph.op.erase()
+
+
+class GpuStage:
+    """One `gpu.func` being written: `b` builds its body; `inputs`, `outputs`, `scratch`, `status` are its buffers."""
+
+    def __init__(self, kernel: GpuKernel, name: str, block: int, grid: Sequence[Dim]):
+        self.kernel, graph = kernel, kernel.graph
+        self.threads, self.grid = block, list(grid)
+        location = graph.op.location
+        i64, i32 = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(32)
+        tensors = [*graph.inputs, *graph.results]
+        types: list[ir.Type] = [
+            kernel.buffer_type(ir.RankedTensorType(v.type).element_type, dims.product(graph.shape(v)))
+            for v in tensors
+        ]
+        types += [kernel.buffer_type(t, n) for t, n in kernel.scratch]
+        types += [kernel.buffer_type(i32, 1), *[i64] * len(graph.symbols)]
+        self.op = ir.Operation.create(
+            "gpu.func",
+            attributes={
+                "sym_name": ir.StringAttr.get(name),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+                "gpu.kernel": ir.UnitAttr.get(),
+                "known_block_size": ir.DenseI32ArrayAttr.get([block, 1, 1]),
+            },
+            regions=1,
+            loc=location,
+            ip=ir.InsertionPoint(kernel.block),
+        )
+        self._body = self.op.regions[0].blocks.append(*types, arg_locs=[location] * len(types))
+        self._roles = [f"buffer:{i}" for i in range(len(tensors))]
+        self._roles += [f"scratch:{i}" for i in range(len(kernel.scratch))]
+        self._roles += ["status", *(f"symbol:{i}" for i in range(len(graph.symbols)))]
+        arguments = list(self._body.arguments)
+        self.b = LoopsBuilder(self._body, location)
+        self.inputs = dict(zip(graph.inputs, arguments))
+        self.outputs = arguments[len(graph.inputs) : len(tensors)]
+        self.scratch = arguments[len(tensors) : len(tensors) + len(kernel.scratch)]
+        self.status = arguments[len(tensors) + len(kernel.scratch)]
+        for symbol, value in zip(graph.symbols, arguments[len(arguments) - len(graph.symbols) :]):
+            self.b.bind(symbol, self.b.value("arith.index_cast", (value,), self.b.index))
+        self._shared: list[ir.Type] = []
+        self._ids: dict[str, ir.Value] = {}
+
+    def thread(self) -> ir.Value:
+        """The thread's number in its block, as an index."""
+        return self._id("gpu.thread_id", "x")
+
+    def block(self, dimension: str = "x") -> ir.Value:
+        """The block's number along a dimension of the grid."""
+        return self._id("gpu.block_id", dimension)
+
+    def _id(self, op: str, dimension: str) -> ir.Value:
+        key = op + dimension
+        if key not in self._ids:
+            with self.b.at_level(0):
+                attribute = self.b.attribute(f"#gpu<dim {dimension}>")
+                self._ids[key] = self.b.value(op, (), self.b.index, dimension=attribute)
+        return self._ids[key]
+
+    def global_thread(self) -> ir.Value:
+        """`block * threads + thread` along x."""
+        b = self.b
+        first = b._binary("arith.muli", self.block(), b.constant(self.threads, b.index))
+        return b._binary("arith.addi", first, self.thread())
+
+    def shared(self, element: ir.Type, count: int) -> ir.Value:
+        """A buffer of the block's shared memory."""
+        space = self.b.attribute("#gpu.address_space<workgroup>")
+        type = ir.MemRefType.get([count], element, memory_space=space)
+        self._shared.append(type)
+        return self._body.add_argument(type, self.b.location)
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        self.b.op("gpu.barrier", ())
+
+    def finish(self) -> None:
+        """End the function and write down how it is launched."""
+        self.b.op("gpu.return", ())
+        if self._shared:
+            count = ir.IntegerAttr.get(self.b.i64, len(self._shared))
+            self.op.attributes["workgroup_attributions"] = count
+        none, pointer = ir.DictAttr.get({}), ir.DictAttr.parse("{llvm.noalias, llvm.align = 16 : i64}")
+        self.op.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [none if role.startswith("symbol") else pointer for role in self._roles]
+        )
+        self.op.attributes["lamina.args"] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in self._roles])
+        self.op.attributes["lamina.grid"] = ir.ArrayAttr.get([ir.StringAttr.get(str(g)) for g in self.grid])
+        self.op.attributes["lamina.shared"] = ir.IntegerAttr.get(self.b.i64, 0)

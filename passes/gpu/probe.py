@@ -1,0 +1,95 @@
+"""What a kernel reads, seen from one thread: by this the shape of a stage is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.evaluate_accesses import TOKEN, Accesses, Reduction
+from ..loops.evaluate_walk import Index
+from ..loops.index_algebra import Ranges
+from ..loops.tensor_graph import Generic, TensorGraph
+from .gpu_kernel import element_bytes
+from .thread_values import LANE, divisible, vector_expression
+
+MOST_BYTES = 16  # of one load or store
+MOST_LANES = 8  # where element sizes differ, the wide ones take several loads
+
+
+class Probe(Accesses):
+    """Accesses that note run-time choices apart and know results that are in memory already.
+
+    With `columns` reductions over exactly that many elements run over position `columns` instead of new variables.
+    """
+
+    def __init__(self, graph: TensorGraph, ranges: Ranges, stored: set[ir.Value], columns: Dim | None = None):
+        super().__init__(graph, ranges)
+        self.conditions: list[Dim] = []
+        self.columns = columns
+        for value in stored:
+            self.known[value] = self._stored(value)
+
+    def _stored(self, value: ir.Value) -> Callable[[Index], Any]:
+        def known(index: Index) -> Any:
+            self.loads.append((value, self.ranges.linearize(index, self.graph.shape(value))))
+            return TOKEN
+
+        return known
+
+    def choose(
+        self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
+    ) -> Any:
+        self.conditions += conditions
+        self.branches += 1
+        yes()
+        no()
+        return TOKEN
+
+    def reduce(self, generic: Generic, index: Index) -> list[Any]:
+        if self.columns is None:
+            return super().reduce(generic, index)
+        for out in generic.outs:
+            self.at(out, index)
+        loops = self.loops_of(generic, index)
+        extents = [generic.extents[d] for d in generic.reductions]
+        for d, i in zip(generic.reductions, self.ranges.delinearize(self.columns, extents)):
+            loops[d] = i
+        self.reductions.append(Reduction(generic, index, {}))
+        return self.body(generic, loops, [TOKEN] * len(generic.outs))
+
+    def vectorises(self, width: int) -> bool:
+        """True if `width` lanes are few memory operations, not `width` of each."""
+        for e in [*(offset for _, offset in self.loads), *self.positions]:
+            if vector_expression(e):
+                return False
+        return all(_uniform(c, width) for c in self.conditions)
+
+
+def _uniform(condition: Dim, width: int) -> bool:
+    step = dims.linear_coefficient(condition, LANE)
+    if step == 0:
+        return True
+    if step not in (1, -1):
+        return False
+    first = dims.substitute(condition, {LANE: 0})
+    return divisible(first if step == 1 else first + 1, width)
+
+
+def choose_width(
+    graph: TensorGraph,
+    stored: set[ir.Value],
+    results: Sequence[ir.Value],
+    probe: Callable[[int], Probe],
+    fits: Callable[[int], bool],
+) -> int:
+    """The number of lanes: the narrowest element makes a whole load, if all addresses have a step and `fits(lanes)`."""
+    one = probe(1)
+    types = [ir.RankedTensorType(v.type).element_type for v in (*results, *(a for a, _ in one.loads))]
+    width = min(MOST_BYTES // min(map(element_bytes, types), default=4), MOST_LANES)
+    while width > 1 and not (fits(width) and probe(width).vectorises(width)):
+        width //= 2
+    return width

@@ -1,0 +1,215 @@
+"""Evaluate tensors in one thread of a GPU: `width` neighbouring elements at a time, or one.
+
+Positions are written over two symbols, `V * w + lane` with `0 <= lane < V`, so that the index algebra sees which parts
+of an address are the same for all lanes: `floordiv(V * w + lane, 768)` is `floordiv(w, 96)` for V = 8. An address with
+step 1 in `lane` is one load of V elements; it is as aligned as the rest of the address is divisible by V.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim, Expr
+from ...dialects.status import code_of
+from ..loops.evaluate import Evaluator, _reshaped
+from ..loops.evaluate_vector import Lanes, VectorEvaluator
+from ..loops.evaluate_walk import Index
+from ..loops.index_algebra import Ranges
+from ..loops.loop_nest import Loop
+from ..loops.reduction_loops import accumulator_kinds, reduction_loops
+from ..loops.tensor_graph import Generic
+from .gpu_kernel import GpuStage, element_bytes
+
+LANE = "lane"
+NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
+MAX_LITERAL = 1 << 14  # elements of a dense constant in the code
+
+# reduce(generic, index) -> the results of a reduction that threads do together
+Together = Callable[[Generic, Index], list[Any]]
+
+
+def divisible(e: Dim, k: int) -> bool:
+    """True if `e` is a multiple of `k` whatever its symbols are."""
+    return e % k == 0 if isinstance(e, int) else all(c % k == 0 for c in e.terms.values())
+
+
+class ThreadValues(VectorEvaluator):
+    """The evaluator of a stage. `together` holds the reductions that the block does, by their last argument."""
+
+    def __init__(self, stage: GpuStage, ranges: Ranges, width: int):
+        super().__init__(
+            stage.kernel.graph, stage.b, stage.inputs, ranges, stage.status, lanes=Lanes(LANE, width)
+        )
+        self.stage, self.width = stage, width
+        self.sum_block = NEVER
+        self.together: dict[ir.Value, Together] = {}
+        if LANE not in stage.b.symbols:
+            with stage.b.at_level(0):
+                stage.b.bind(LANE, stage.b.constant(0, stage.b.index))
+        if width > 1:
+            ranges.add(LANE, width)
+
+    def flat(self, position: Dim) -> Dim:
+        """The first element of vector `position`, plus the lane."""
+        return self.width * position + dims.symbol(LANE) if self.width > 1 else position
+
+    # -- lanes -----------------------------------------------------------------------------------------------------
+    def vector(self, value: ir.Value) -> ir.Value:
+        return value if self.width == 1 else super().vector(value)
+
+    def varies(self, expression: Dim) -> bool:
+        return self.width > 1 and super().varies(expression)
+
+    def _step(self, expression: Dim) -> Dim | None:
+        return 0 if self.width == 1 else super()._step(expression)
+
+    def lane(self, expression: Dim, k: int) -> Dim:
+        if not self.varies(expression):
+            return expression
+        values: dict[str, Dim] = {LANE: k}
+        for name in dims.symbols(expression) & self.vector_symbols.keys():
+            vector = self.vector_symbols[name]
+            position = ir.DenseI64ArrayAttr.get([k])
+            element = self.b.value("vector.extract", (vector,), self.b.index, static_position=position)
+            values[name] = self.b.bind_fresh(element)
+        return self.ranges.simplify(dims.substitute(expression, values))
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def load_at(self, buffer: ir.Value, offset: Dim) -> ir.Value:
+        if not self.varies(offset):
+            return Evaluator.load_at(self, buffer, offset)
+        if self._step(offset) != 1:
+            return super().load_at(buffer, offset)
+        element = ir.MemRefType(buffer.type).element_type
+        type = ir.VectorType.get([self.width], element)
+        return self.b.value(
+            "vector.load", (buffer, self.b.dim(offset)), type, alignment=self._alignment(offset, element)
+        )
+
+    def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
+        b = self.b
+        if not self.varies(offset):
+            b.op("memref.store", (value, buffer, b.dim(offset)))
+            return
+        if self._step(offset) != 1:
+            super().store(buffer, offset, value)
+            return
+        element = ir.MemRefType(buffer.type).element_type
+        attributes = {"alignment": self._alignment(offset, element)}
+        b.op("vector.store", (self.vector(value), buffer, b.dim(offset)), attributes=attributes)
+
+    def _alignment(self, offset: Dim, element: ir.Type) -> ir.Attribute:
+        """In bytes, of the vector whose first lane is at `offset`."""
+        first = offset - dims.symbol(LANE)
+        width = self.width
+        while width > 1 and not divisible(first, width):
+            width //= 2
+        return ir.IntegerAttr.get(self.b.i64, width * element_bytes(element))
+
+    def _table(self, value: ir.Value) -> ir.Value:
+        def make() -> ir.Value:
+            op, kernel = self.graph.owner(value), self.stage.kernel
+            assert op is not None
+            tensor = ir.RankedTensorType(value.type)
+            total = 1
+            for d in tensor.shape:
+                total *= d
+            if total > MAX_LITERAL:
+                raise NotImplementedError(f"a literal of {total} elements; at most {MAX_LITERAL} go into the code")
+            name = f"table{len(list(kernel.block.operations))}"
+            type = ir.MemRefType.get([total], tensor.element_type, memory_space=kernel._space)
+            ir.Operation.create(
+                "memref.global",
+                attributes={
+                    "sym_name": ir.StringAttr.get(name),
+                    "sym_visibility": ir.StringAttr.get("private"),
+                    "type": ir.TypeAttr.get(type),
+                    "initial_value": _reshaped(op.attributes["value"], total, tensor.element_type),
+                    "constant": ir.UnitAttr.get(),
+                },
+                ip=ir.InsertionPoint.at_block_begin(kernel.block),
+            )
+            return self.b.op("memref.get_global", (), [type], {"name": ir.FlatSymbolRefAttr.get(name)}).result
+
+        return self.remember(("table", value), (), make)
+
+    # -- ops -------------------------------------------------------------------------------------------------------
+    def index_value(self, expression: Dim) -> Any:
+        if not self.varies(expression):
+            return Evaluator.index_value(self, expression)
+        b, type = self.b, ir.VectorType.get([self.width], self.b.index)
+        step = self._step(expression)
+        if step is None or not isinstance(step, int):
+            lanes = [b.dim(self.lane(expression, k)) for k in range(self.width)]
+            return b.value("vector.from_elements", lanes, type)
+        steps = b.attribute(f"dense<{[step * k for k in range(self.width)]}> : {type}")
+        return b.value(
+            "arith.addi", (self.vector(b.dim(expression)), b.value("arith.constant", (), type, value=steps)), type
+        )
+
+    def check(self, ok: Any, message: str) -> None:
+        b = self.b
+        if isinstance(ok.type, ir.VectorType):
+            ok = b.value("vector.reduction", (ok,), b.i1, kind=b.attribute("#vector.kind<and>"))
+        assert self.status is not None
+        failed = b.value("arith.xori", (ok, b.constant(1, b.i1)), b.i1)
+
+        def store() -> list[ir.Value]:
+            b.op("memref.store", (b.constant(code_of(message), b.i32), self.status, b.dim(0)))  # type: ignore[list-item]
+            return []
+
+        b.branch(failed, [], store)
+
+    def choose(
+        self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
+    ) -> Any:
+        element = ir.RankedTensorType(value.type).element_type
+        if self.width == 1:
+            return Evaluator.choose(self, conditions, yes, no, value, at)
+        if all(self._uniform(c) for c in conditions):
+            type = ir.VectorType.get([self.width], element)
+            first = [dims.substitute(c, {LANE: 0}) for c in conditions]
+            branches = (lambda: [self.vector(yes())], lambda: [self.vector(no())])
+            return self.b.branch(self.all_nonnegative(first), [type], *branches)[0]
+        one = ThreadValues(self.stage, self.ranges, 1)
+        one.known, one.together = self.known, self.together
+        lanes = [one.at(value, [self.lane(i, k) for i in at]) for k in range(self.width)]
+        return self.b.value("vector.from_elements", lanes, ir.VectorType.get([self.width], element))
+
+    def _uniform(self, condition: Dim) -> bool:
+        """True if `condition >= 0` holds for all lanes or none."""
+        if not self.varies(condition):
+            return True
+        step = self._step(condition)
+        if step not in (1, -1):
+            return False
+        first = dims.substitute(condition, {LANE: 0})
+        return divisible(first if step == 1 else first + 1, self.width)
+
+    # -- reductions ------------------------------------------------------------------------------------------------
+    def reduce(self, generic: Generic, index: Index) -> list[Any]:
+        together = self.together.get(generic.arguments[-1])
+        return together(generic, index) if together else super().reduce(generic, index)
+
+    def accumulate(
+        self,
+        generic: Generic,
+        over: list[Loop],
+        inits: list[Any],
+        loops: Sequence[Dim],
+        each: Callable[[], None] = lambda: None,
+    ) -> list[Any]:
+        def body(carried: list[Any]) -> list[Any]:
+            return self.body(generic, loops, carried)
+
+        starts = [self.vector(v) for v in inits]
+        return reduction_loops(self.b, over, starts, accumulator_kinds(generic), body, NEVER)
+
+
+def vector_expression(e: Dim) -> bool:
+    """True if the lanes of `e` do not follow a step: it needs one address per lane."""
+    return isinstance(e, Expr) and LANE in dims.symbols(e) and dims.linear_coefficient(e, LANE) is None
