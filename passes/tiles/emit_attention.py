@@ -236,18 +236,20 @@ class _Attention:
             start = code.add(code.mul(at, self.keys), code.mul(first_key, tile.columns))
             v = Panel(self.v_packed, start, tile.columns)
         to = code.add(code.mul(local, self.out_row), at)
-        acc = zeros(code, tile, height)
+        acc = multiply(code, tile, weights, v, 0, keys, zeros(code, tile, height))
         if not self.one_block:
-            corrected = lambda: self._corrected(local, height, to)
-            acc = code.branch(code.compare("eq", first_key, 0), lambda: acc, corrected, [x.type for x in acc])
-        acc = multiply(code, tile, weights, v, 0, keys, acc)
+            fresh = acc
+            corrected = lambda: self._corrected(local, height, to, fresh)
+            acc = code.branch(code.compare("eq", first_key, 0), lambda: fresh, corrected, [x.type for x in fresh])
         store_tile(code, tile, acc, self.sums, to, self.out_row)
 
-    def _corrected(self, local: Index, height: int, to: Index) -> list[ir.Value]:
+    def _corrected(self, local: Index, height: int, to: Index, acc: list[ir.Value]) -> list[ir.Value]:
+        """`old * correction + acc`."""
         code, tile = self.code, self.value_tile
         old = load_tile(code, tile, self.sums, to, self.out_row, height)
         factors = [self.softmax.correction(code.add(local, r), tile.width) for r in range(height)]
-        return [code.op("arith.mulf", [x.type], [x, factors[n // tile.vectors]]) for n, x in enumerate(old)]
+        pairs = enumerate(zip(old, acc))
+        return [numeric.multiply_add(code, x, factors[n // tile.vectors], total) for n, (x, total) in pairs]
 
     def _write(self, row: Index, i: Index) -> None:
         """Divide one row by its sum, and write it through the epilogue."""

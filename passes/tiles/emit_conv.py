@@ -33,7 +33,7 @@ DIRECT_BELOW = 4  # output channels per group; with fewer, packing costs more th
 
 
 @register
-def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16) -> None:
+def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False) -> None:
     """Replace each kernel of kind `conv` by loops over register tiles.
 
     Before: `%y = "lamina.conv"(%x, %w)` and a `linalg.generic` epilogue on tensors.
@@ -44,18 +44,21 @@ def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16) ->
             with open_frame(function) as frame:
                 problem = read_conv(frame)
                 few = problem.out_channels // problem.groups < DIRECT_BELOW
-                (DirectConv if few else _Conv)(frame, problem, vector_bits, registers).emit()
+                if few:
+                    DirectConv(frame, problem, vector_bits, registers).emit()
+                else:
+                    _Conv(frame, problem, vector_bits, registers, by_lane).emit()
 
 
 class _Conv(Gemm):
     """One kernel as a product per image and group: (channels out) x (channels in, taps) x (positions)."""
 
-    def __init__(self, frame: Frame, problem: ConvProblem, vector_bits: int, registers: int):
+    def __init__(self, frame: Frame, problem: ConvProblem, vector_bits: int, registers: int, by_lane: bool):
         self.problem = p = problem
         self.taps = 1
         for w in p.windows:
             self.taps *= w.kernel
-        tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers)
+        tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
         super().__init__(
             frame, p.dtype, (p.batch, p.groups), p.out_channels // p.groups, p.in_channels // p.groups * self.taps,
             p.positions, tile, row_block=ROW_BLOCK,

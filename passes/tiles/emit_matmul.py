@@ -30,7 +30,9 @@ DOT_ROWS = 4  # the same for unit stride along K
 
 
 @register
-def emit_matmul(module: ir.Module, vector_bits: int = 256, registers: int = 16) -> None:
+def emit_matmul(
+    module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False
+) -> None:  # fmt: skip
     """Replace each kernel of kind `matmul` by loops over register tiles.
 
     Before: `%y = "lamina.matmul"(%a, %b)` and a `linalg.generic` epilogue on tensors.
@@ -43,15 +45,15 @@ def emit_matmul(module: ir.Module, vector_bits: int = 256, registers: int = 16) 
                 if root.name == "lamina.pack":
                     _emit_pack(frame, root, vector_bits, registers)
                 else:
-                    _Matmul(frame, read_problem(frame), vector_bits, registers).emit()
+                    _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane).emit()
 
 
 class _Matmul(Gemm):
     """One product."""
 
-    def __init__(self, frame: Frame, problem: Problem, vector_bits: int, registers: int):
+    def __init__(self, frame: Frame, problem: Problem, vector_bits: int, registers: int, by_lane: bool):
         self.problem = p = problem
-        tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers)
+        tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
         self.panel_vectors = tile.vectors
         self.mode = self._mode(frame, tile)
         if self.mode != "pack":

@@ -7,7 +7,7 @@ One work item is one block of rows times one block of columns of one batch:
     for item in begin .. end:            (batch, column block, row block); row block fastest
         pack the item's columns of B     when the column block changes
         for each `rows`-high tile:       A read in place, or copied to scratch in the compute dtype
-            for each panel of columns:   all of K in registers -> tile scratch (L1) -> epilogue, store
+            for each panel of columns:   K_CHUNK of K at a time in registers -> tile scratch (L1) -> epilogue, store
 
 With K above `K_BLOCK` the sums of a whole item stay in scratch between blocks of K, and the epilogue follows the last.
 The sums go through scratch so that fused code is emitted once however many variants of the register tile there are.
@@ -31,6 +31,9 @@ from .tiles_epilogue import Epilogue
 from .tiles_frame import Frame
 from .tiles_micro import Panel, Rows, Tile, load_tile, multiply, store_tile, zeros
 
+K_CHUNK = (
+    256  # products summed in a row; longer sums are sums of such sums, as accurate as eager's, for 2 % of the time
+)
 K_BLOCK = 768  # elements of K at a time: the tile of A (rows x K_BLOCK) stays in L1
 ROW_BLOCK = 192  # rows of an item, at most: its block of A stays in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: its panels of B stay in L2
@@ -71,6 +74,7 @@ class Gemm:
             column_block //= 2
         self.column_block = block_size(columns, column_block, self.tile.columns)
         self.k_block = block_size(k, K_BLOCK, 1)
+        self.k_chunk = block_size(self.k_block, K_CHUNK, 1)
         one_tile = isinstance(rows, int) and rows <= tile.rows  # its rows of A are read once, whatever K
         self.blocked = not one_tile and not (isinstance(k, int) and 0 < k <= K_BLOCK)
         self.k, self.m, self.n = (self.code.size(d) for d in (k, rows, columns))
@@ -243,14 +247,25 @@ class Gemm:
         self.code.branch(last, lambda: body(narrow), lambda: body(self.tile))
 
     def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
-        """The product of one register tile, added to its sums in scratch or put there."""
-        code = self.code
-        acc = zeros(code, tile, height)
-        if item.first is not None:
-            old: Callable = lambda: load_tile(code, tile, self.sums, at, stride, height)
-            acc = code.branch(item.first, lambda: acc, old, [v.type for v in acc])
-        acc = multiply(code, tile, rows.top(height), b, item.k_low, item.k_high, acc)
-        store_tile(code, tile, acc, self.sums, at, stride)
+        """The product of one register tile, added to its sums in scratch, or put there where nothing is there yet."""
+        code, some = self.code, rows.top(height)
+        nothing = zeros(code, tile, height)
+        if item.first is None and isinstance(item.k_high, int) and item.k_high <= self.k_chunk:
+            acc = multiply(code, tile, some, b, item.k_low, item.k_high, nothing)
+            store_tile(code, tile, acc, self.sums, at, stride)
+            return
+        clear = lambda: store_tile(code, tile, nothing, self.sums, at, stride)
+        if item.first is None:
+            clear()
+        else:
+            code.branch(item.first, clear)
+
+        def chunk(k: Index) -> None:
+            acc = multiply(code, tile, some, b, k, code.min(code.add(k, self.k_chunk), item.k_high), nothing)
+            old = load_tile(code, tile, self.sums, at, stride, height)
+            store_tile(code, tile, [numeric.add(code, x, y) for x, y in zip(old, acc)], self.sums, at, stride)
+
+        code.loop(item.k_low, item.k_high, self.k_chunk, [], chunk)
 
     def _copied_rows(self, item: Item, m: Index, count: Index) -> Rows:
         code = self.code

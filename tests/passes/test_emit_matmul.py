@@ -41,6 +41,18 @@ def test_static_sizes(m, k, n):
     close(y, a.astype(float) @ b, torch.from_numpy(a) @ torch.from_numpy(b), k)
 
 
+@pytest.mark.parametrize("m, k, n", [(64, 768, 64), (12, 4096, 48), (1, 4096, 128), (7, 20000, 16)])
+@pytest.mark.parametrize("op", ["matmul", "linear"])
+def test_long_sums_are_as_accurate_as_eager(m, k, n, op):
+    a, b = normal(m, k), normal(*((k, n) if op == "matmul" else (n, k)), seed=1)
+    y = compiled(product(a.shape, b.shape, (m, n), op=op))(a, b)
+    right = b if op == "matmul" else b.T
+    exact = a.astype(float) @ right.astype(float)
+    eager = (torch.from_numpy(a) @ torch.from_numpy(right)).numpy()
+    error = lambda x: np.sqrt(np.mean((x - exact) ** 2))
+    assert error(y) <= 2 * error(eager)
+
+
 def test_dynamic_sizes():
     symbols = ("d0", "d1", "d2")
     run = compiled(product(("d0", "d1"), ("d1", "d2"), ("d0", "d2"), symbols=symbols))
