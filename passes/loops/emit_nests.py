@@ -56,8 +56,8 @@ class Emission:
             self.range = base + nest.items
             low, high = self.begin, self.end
             if len(nests) > 1:
-                low = b.value("arith.maxsi", (b._binary("arith.subi", low, b.dim(base)), b.dim(0)), b.index)
-                high = b.value("arith.minsi", (b._binary("arith.subi", high, b.dim(base)), b.dim(nest.items)), b.index)
+                low = b.value("arith.maxsi", (b.binary("arith.subi", low, b.dim(base)), b.dim(0)), b.index)
+                high = b.value("arith.minsi", (b.binary("arith.subi", high, b.dim(base)), b.dim(nest.items)), b.index)
             self._nest(nest, low, high)
         for buffer in self._allocated:
             b.op("memref.dealloc", (buffer,))
@@ -151,7 +151,7 @@ class Emission:
             position = b.value("arith.minsi", (b.dim(block * BLOCK), b.dim(last.extent - BLOCK)), b.index)
             start = b.bind_fresh(position)
             with b.loop("row_tile", 0, BLOCK, width) as row, b.loop("column_tile", 0, BLOCK, width) as column:
-                top = b._binary("arith.addi", first, b.dim(row))
+                top = b.binary("arith.addi", first, b.dim(row))
                 b.bind(cross.name, top)
                 b.bind(last.name, b.dim(start + column))
                 ev = TileEvaluator(self.graph, b, self.inputs, ranges, self.status, Lanes(last.name, width), cross.name)

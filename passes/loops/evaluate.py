@@ -183,7 +183,7 @@ class Evaluator(Walk):
         return self.b.dim(expression)
 
     def index_symbol(self, value: Any) -> Dim:
-        return self.b.bind_fresh(value, self.b._value_level(value))
+        return self.b.bind_fresh(value, self.b.value_level(value))
 
     def check(self, ok: Any, message: str) -> None:
         """`status[0] = max(status[0], ok ? 0 : code)`: no branch, so that a loop around it still vectorises."""

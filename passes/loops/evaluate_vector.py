@@ -4,8 +4,8 @@
     v = ev.at(value, (i, j))            # lane k holds the element at (i, j + k): a vector, or a scalar if all are equal
     ev.store(buffer, i * n + j, v)
 
-An address with step 1 along the lanes is a vector load, with step 0 a scalar, else one load per lane. `Lanes.count`
-(an `index` value) says that only the first lanes are in bounds: loads and stores are then masked.
+An address with step 1 along the lanes is a vector load, with step 0 a scalar, else one load per lane.
+All lanes must be in bounds: emitters let the last block end at the last element.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from .tensor_graph import BodyOp, Generic, TensorGraph
 
 @dataclass
 class Lanes:
-    """`width` consecutive values of loop variable `name`; with `count` only the first `count` are real."""
+    """`width` consecutive values of loop variable `name`."""
 
     name: str
     width: int
-    count: ir.Value | None = None
 
 
 class VectorEvaluator(Evaluator):
@@ -54,7 +53,6 @@ class VectorEvaluator(Evaluator):
         self.row_width = lanes.width
         self.sum_block = 32  # each lane is one sum
         self.vector_symbols: dict[str, ir.Value] = {}
-        self._lane_numbers: list[Dim] = []
 
     # -- values ----------------------------------------------------------------------------------------------------
     def vector(self, value: ir.Value) -> ir.Value:
@@ -77,36 +75,19 @@ class VectorEvaluator(Evaluator):
         return dims.linear_coefficient(expression, self.lanes.name)
 
     def lane(self, expression: Dim, k: int) -> Dim:
-        """`expression` for lane `k` (the last real lane for those beyond `count`)."""
+        """`expression` for lane `k`."""
         if not self.varies(expression):
             return expression
         values: dict[str, Dim] = {}
         names = dims.symbols(expression)
         if self.lanes.name in names:
-            values[self.lanes.name] = dims.symbol(self.lanes.name) + self._lane_number(k)
+            values[self.lanes.name] = dims.symbol(self.lanes.name) + k
         for name in names & self.vector_symbols.keys():
             vector = self.vector_symbols[name]
             position = ir.DenseI64ArrayAttr.get([k])
             element = self.b.value("vector.extract", (vector,), self.b.index, static_position=position)
             values[name] = self.b.bind_fresh(element)
         return self.ranges.simplify(dims.substitute(expression, values))
-
-    def _lane_number(self, k: int) -> Dim:
-        if self.lanes.count is None:
-            return k
-        if not self._lane_numbers:
-            b = self.b
-            last = b._binary("arith.subi", self.lanes.count, b.dim(1))
-            for i in range(self.lanes.width):
-                value = b.value("arith.minsi", (b.dim(i), last), b.index)
-                self._lane_numbers.append(b.bind_fresh(value))
-        return self._lane_numbers[k]
-
-    def mask(self) -> ir.Value:
-        """The lanes that are real, as a vector of i1."""
-        assert self.lanes.count is not None
-        type = ir.VectorType.get([self.lanes.width], self.b.i1)
-        return self.b.value("vector.create_mask", (self.lanes.count,), type)
 
     # -- hooks of the walk -----------------------------------------------------------------------------------------
     def load_at(self, buffer: ir.Value, offset: Dim) -> ir.Value:
@@ -116,10 +97,7 @@ class VectorEvaluator(Evaluator):
         element = ir.MemRefType(buffer.type).element_type
         type = ir.VectorType.get([self.lanes.width], element)
         if step == 1:
-            if self.lanes.count is None:
-                return self.b.value("vector.load", (buffer, self.b.dim(offset)), type)
-            zeros = self.b.constant(0, type)
-            return self.b.value("vector.maskedload", (buffer, self.b.dim(offset), self.mask(), zeros), type)
+            return self.b.value("vector.load", (buffer, self.b.dim(offset)), type)
         loads = [super(VectorEvaluator, self).load_at(buffer, self.lane(offset, k)) for k in range(self.lanes.width)]
         return self.b.value("vector.from_elements", loads, type)
 
@@ -152,10 +130,6 @@ class VectorEvaluator(Evaluator):
 
     def check(self, ok: Any, message: str) -> None:
         if isinstance(ok.type, ir.VectorType):
-            if self.lanes.count is not None:
-                everything = self.b.constant(1, ok.type)
-                unreal = self.b.value("arith.xori", (self.mask(), everything), ok.type)
-                ok = self.b.value("arith.ori", (ok, unreal), ok.type)
             ok = self.b.value("vector.reduction", (ok,), self.b.i1, kind=self.b.attribute("#vector.kind<and>"))
         super().check(ok, message)
 
@@ -191,31 +165,13 @@ class VectorEvaluator(Evaluator):
         b, step = self.b, self._step(offset)
         vector = self.vector(value)
         if step == 1:
-            if self.lanes.count is None:
-                b.op("vector.store", (vector, buffer, b.dim(offset)))
-            else:
-                b.op("vector.maskedstore", (buffer, b.dim(offset), self.mask(), vector))
+            b.op("vector.store", (vector, buffer, b.dim(offset)))
             return
-        for k in range(self.lanes.width):
-            self._store_lane(buffer, offset, vector, k)
-
-    def _store_lane(self, buffer: ir.Value, offset: Dim, vector: ir.Value, k: int) -> None:
-        b = self.b
-        position = ir.DenseI64ArrayAttr.get([k])
         element = ir.VectorType(vector.type).element_type
-        scalar = b.value("vector.extract", (vector,), element, static_position=position)
-        address = b.dim(self.lane(offset, k))
-        if self.lanes.count is None:
-            b.op("memref.store", (scalar, buffer, address))
-            return
-
-        def store() -> list[ir.Value]:
-            b.op("memref.store", (scalar, buffer, address))
-            return []
-
-        # a lane beyond `count` has the address of the last real one: it must not store
-        real = b.value("arith.cmpi", (b.dim(k), self.lanes.count), b.i1, predicate=b.number(2, b.i64))
-        b.branch(real, [], store)
+        for k in range(self.lanes.width):
+            position = ir.DenseI64ArrayAttr.get([k])
+            scalar = b.value("vector.extract", (vector,), element, static_position=position)
+            b.op("memref.store", (scalar, buffer, b.dim(self.lane(offset, k))))
 
     def store_row(self, scratch: ir.Value, position: Dim, value: ir.Value) -> None:
         self.b.op("vector.store", (self.vector(value), scratch, self.b.dim(position * self.row_width)))

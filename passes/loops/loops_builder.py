@@ -148,7 +148,7 @@ class LoopsBuilder:
             total: ir.Value | None = None
             for monomial, coefficient in terms:
                 term = self._monomial(monomial, coefficient)
-                total = term if total is None else self._binary("arith.addi", total, term)
+                total = term if total is None else self.binary("arith.addi", total, term)
             assert total is not None
             found = cache[expression] = total
         return found
@@ -165,7 +165,7 @@ class LoopsBuilder:
             value = self.constant(coefficient, self.index)
         for atom in factors:
             factor = self.symbols[atom][0] if isinstance(atom, str) else self._function(*atom)
-            value = factor if value is None else self._binary("arith.muli", value, factor)
+            value = factor if value is None else self.binary("arith.muli", value, factor)
         assert value is not None
         return value
 
@@ -185,8 +185,8 @@ class LoopsBuilder:
             if name == "floordiv":
                 result = quotient
             else:
-                product = self._binary("arith.muli", quotient, y)
-                result = self._binary("arith.subi", x, product)
+                product = self.binary("arith.muli", quotient, y)
+                result = self.binary("arith.subi", x, product)
         cache[key] = result
         return result
 
@@ -196,9 +196,9 @@ class LoopsBuilder:
         # floor(x / y) for y > 0 is trunc((x - (x < 0 ? y - 1 : 0)) / y)
         zero = self.constant(0, self.index)
         negative = self.value("arith.cmpi", (x, zero), self.i1, level=level, predicate=self.number(2, self.i64))
-        y1 = self._binary("arith.subi", y, self.constant(1, self.index))
+        y1 = self.binary("arith.subi", y, self.constant(1, self.index))
         back = self.value("arith.select", (negative, y1, zero), self.index, level=level)
-        return self.value("arith.divsi", (self._binary("arith.subi", x, back), y), self.index, level=level)
+        return self.value("arith.divsi", (self.binary("arith.subi", x, back), y), self.index, level=level)
 
     def nonnegative(self, expression: Dim) -> bool:
         """True if `expression` is known to be at least 0; by default when it has no negative term."""
@@ -215,15 +215,17 @@ class LoopsBuilder:
     def _plain(self, expression: Expr) -> bool:
         return all(not n.startswith("v") for n in dims.symbols(expression))
 
-    def _binary(self, name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        level = max(self._value_level(a), self._value_level(b))
+    def binary(self, name: str, a: ir.Value, b: ir.Value) -> ir.Value:
+        """Index arithmetic that does not overflow, once per scope, as far out as its operands allow."""
+        level = max(self.value_level(a), self.value_level(b))
         key = (name, a, b)
         cache = self.scopes[level].cache
         if key not in cache:
             cache[key] = self.value(name, (a, b), self.index, level=level, overflowFlags=self._nsw)
         return cache[key]
 
-    def _value_level(self, value: ir.Value) -> int:
+    def value_level(self, value: ir.Value) -> int:
+        """The scope in whose block `value` is defined (0 for anything outside)."""
         block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
         for level in range(len(self.scopes) - 1, -1, -1):
             if self.scopes[level].block == block:

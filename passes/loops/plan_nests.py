@@ -2,8 +2,8 @@
 
 A nest starts as one loop over the positions of a result and is split where addresses need it (`loop_nest.refine`).
 Then its loops are ordered. Loops that a reduction's index depends on are the *outer* ones: what a row needs once is
-computed there, once, since the evaluator hoists. If the last (contiguous) loop is among them, as in the sum over
-dimension 0, `lanes` consecutive positions of it are taken at once, so that memory is still read along rows.
+computed there, once, since the evaluator hoists. If memory is contiguous along one of these and not along the reduced
+dimension, as in the sum over dimension 0, `lanes` consecutive positions of it are taken at once.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Nest:
     inner: list[Loop]
     rows: list[int] = field(default_factory=list)
     row_flat: Dim = 0
+    memory_order: list[Loop] = field(default_factory=list)  # the outer loops, in the order of the results' dimensions
     lanes: int = 1
     kept: list[KeptRow] = field(default_factory=list)
     cross: Loop | None = None  # this outer loop and the innermost one are walked in square tiles
@@ -87,7 +88,7 @@ def _join(graph: TensorGraph, nest: Nest, numel: Dim, results: list[int]) -> boo
     if dims.product(l.extent for l in nest.outer) != numel:
         return False
     nest.rows += results
-    nest.row_flat = _flat(nest.outer)
+    nest.row_flat = _flat(nest.memory_order)
     return True
 
 
@@ -126,7 +127,8 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
         nest.work = _work(accesses)
         return nest
     outer, inner, lanes = _order(space.loops, accesses)
-    nest = Nest(results, space.values["f"], outer, inner, lanes=lanes)
+    memory_order = [l for l in space.loops if any(l is o for o in outer)]
+    nest = Nest(results, space.values["f"], outer, inner, memory_order=memory_order, lanes=lanes)
     nest.work = _work(accesses)
     for r in accesses.reductions:
         for d in r.names:
@@ -150,33 +152,35 @@ def _order(loops: list[Loop], accesses: Accesses) -> tuple[list[Loop], list[Loop
     """The outer loops, the inner loops, and how many positions of the last outer loop an item takes."""
     names = {l.name for l in loops}
     rows: set[str] = set()
-    columns = False
     for r in _rows(accesses):
         used = {s for i in r.index if not isinstance(i, int) for s in dims.symbols(i)}
         if not any(s.startswith("q") for s in used):  # not inside another reduction
             rows |= used & names
-    last = loops[-1]
     if rows:
-        columns = last.name in rows and not _contiguous(accesses)
         outer = [l for l in loops if l.name in rows]
         inner = [l for l in loops if l.name not in rows]
-        if columns and _wide(last.extent):
-            return outer, inner, LANES if not isinstance(last.extent, int) else _lanes(last.extent)
-        return outer, inner, 1
+        lane = _lane_loop(outer, accesses)
+        if lane is None:
+            return outer, inner, 1
+        outer = [l for l in outer if l is not lane] + [lane]
+        return outer, inner, LANES if not isinstance(lane.extent, int) else _lanes(lane.extent)
     count = 1
     while count < len(loops) - 1 and _short(loops[-count:]):
         count += 1
     return (loops[:-count], loops[-count:], 1) if len(loops) > 1 else (loops, [], 1)
 
 
-def _contiguous(accesses: Accesses) -> bool:
-    """True if the loops of every reduction read memory in order (step 1 in the last variable)."""
+def _lane_loop(outer: Sequence[Loop], accesses: Accesses) -> Loop | None:
+    """The outer loop along which memory is contiguous where the reductions stride over it, or None."""
     for r in _rows(accesses):
         last = r.names[max(r.names)]
-        steps = [dims.linear_coefficient(offset, last) for _, offset in accesses.loads]
-        if any(s is not None and s != 0 and s != 1 for s in steps):
-            return False
-    return True
+        for _, offset in accesses.loads:
+            if dims.linear_coefficient(offset, last) in (0, 1, None):
+                continue
+            for l in outer:
+                if dims.linear_coefficient(offset, l.name) == 1 and _wide(l.extent):
+                    return l
+    return None
 
 
 def _wide(extent: Dim) -> bool:

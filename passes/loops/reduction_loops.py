@@ -22,7 +22,6 @@ from .loop_nest import Loop
 from .loops_builder import LoopsBuilder
 from .tensor_graph import Generic
 
-
 SMALL = 9  # a reduction of at most so many terms is unrolled: 3 x 3 windows, three colours
 
 

@@ -203,19 +203,11 @@ class TensorGraph:
         ]
         arguments = list(block.arguments)
         named = {x for o in body for x in o.operands}
-        if any(e is None for e in extents):
+        known = tuple(e for e in extents if e is not None)
+        if len(known) < len(extents):
             raise NotImplementedError("a linalg.generic with a loop that no operand's map names alone")
-        return Generic(
-            op,
-            operands[:count],
-            operands[count:],
-            trees,
-            tuple(extents),
-            reduced,
-            arguments,
-            body,  # type: ignore[arg-type]
-            [a in named for a in arguments],
-        )
+        used = [a in named for a in arguments]
+        return Generic(op, operands[:count], operands[count:], trees, known, reduced, arguments, body, used)
 
 
 def _tree(e: ir.AffineExpr) -> tuple:

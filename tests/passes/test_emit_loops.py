@@ -137,3 +137,26 @@ def test_transposed_operand_of_a_pointwise_op(shape):
         _graph("t", [_f32(*shape), _f32(*other)], build),
         [rng.standard_normal(s).astype(np.float32) for s in (shape, other)],
     )
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 40), (2, 5, 7), (1, 12, 16)])
+def test_norm_over_channels_that_come_first(shape):
+    def build(g, x, w):
+        y, mean, _ = g.add("layer_norm", g.add("permute", x, dims=(0, 2, 1)), w, w, dims=1, eps=1e-5)
+        return y, mean
+
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in (shape, shape[1:2])]
+    _close(_graph("ln", [_f32(*shape), _f32(shape[1])], build), inputs)
+
+
+def test_a_tile_does_not_outlive_the_branch_that_read_it():
+    build = lambda g, x, y: g.add("concat", x, g.add("permute", y, dims=(0, 2, 1)), dim=1)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in ((1, 1, 24), (1, 24, 16))]
+    _close(_graph("cat", [_f32(1, 1, 24), _f32(1, 24, 16)], build), inputs)
+
+
+def test_a_mean_of_a_small_window_stays_a_loop_for_the_vectoriser():
+    ir = graph_kernel(_graph("m", [_f32(64, 49)], lambda g, x: g.add("mean", x, dims=(1,)))).llvm_ir
+    assert "llvm.loop.unroll.disable" in ir
