@@ -82,6 +82,15 @@ def recurrent_cells_decomposed() -> Iterator[bool]:
         module.select_one_layer_lstm_function = choose
 
 
+@contextlib.contextmanager
+def real_tensors() -> Iterator[None]:
+    """Work on real tensors inside AOTAutograd's callbacks, where operations would make fake ones."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    with unset_fake_temporarily(), torch.no_grad():
+        yield
+
+
 def _not_implemented(*_args: Any, **_kwargs: Any) -> Any:
     return NotImplemented
 

@@ -227,7 +227,8 @@ class Context:
         if not isinstance(tensor, torch.Tensor) or tensor.numel() * tensor.element_size() > _LITERAL_BYTES:
             return None
         type = values.tensor_type(tensor)
-        raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        with compat.real_tensors():
+            raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         data = base64.b64encode(raw).decode("ascii")
         return self.op("constant", dtype=type.dtype, shape=type.shape, data=data)
 

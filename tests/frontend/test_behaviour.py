@@ -312,3 +312,7 @@ def test_errors_are_eagers():
         torch.compile(lambda i, w: F.embedding(i, w), backend="lamina")(index, table)
     with pytest.raises(RuntimeError, match="greater than 0"):
         torch.compile(lambda x: F.interpolate(x, size=(4, 4)), backend="lamina")(torch.rand(1, 3, 0, 5))
+
+
+def test_tensors_made_in_the_function():
+    check(lambda x: x[torch.tensor([1, 0])] + torch.tensor(2.5), X)

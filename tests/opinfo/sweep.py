@@ -1,19 +1,21 @@
 """torch's own OpInfo samples under a backend, against eager: `python sweep.py [--backend lamina] [--samples 2] [OP …]`.
 
-Prints one JSON line per op: {"op", "verdict", "kernels", "fallback", "detail"}. A verdict is "right", "wrong", "raises"
-(eager does not), or "frontend" where `aot_eager`, the same plumbing with no compiler behind it, fails alike. `compiled`
-is true when the op ran through our code with nothing left to eager.
+Prints one JSON line per op: {"op", "verdict", "graphs", "compiled", "eager", "fallback", "detail", "seconds"}. A verdict is "right", "wrong",
+"raises" (eager does not), or "frontend" where `aot_eager`, the same plumbing with no compiler behind it, fails alike.
+`graphs` came to the backend, with `compiled` and `eager` nodes; `fallback` names what ran in eager, with the reason. Ops run in
+the order given.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import logging
 import sys
+import time
 import warnings
+from typing import Any
 
 import torch
 import torch._dynamo
@@ -22,6 +24,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.CRITICAL)
+# results of these hold whatever was in memory: only their types are compared
+UNDEFINED = ("empty", "resize_")
 
 
 def op_name(op) -> str:
@@ -36,13 +40,15 @@ def fresh(value):
     return tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, value)
 
 
-def same(got, want) -> str:
-    """'' if equal within dtype tolerances, else what differs."""
+def same(got, want, values: bool = True) -> str:
+    """'' if equal within dtype tolerances (of type only, without `values`), else what differs."""
     a, b = leaves(got), leaves(want)
     if len(a) != len(b):
         return f"{len(a)} results, eager gives {len(b)}"
     for i, (x, y) in enumerate(zip(a, b)):
         try:
+            if not values and isinstance(x, torch.Tensor):
+                x, y = torch.empty_like(x).zero_(), torch.empty_like(y).zero_()
             torch.testing.assert_close(x, y, equal_nan=True)
             if isinstance(y, torch.Tensor) and y.layout == torch.strided and x.stride() != y.stride() and y.numel() > 1:
                 return f"result {i}: strides {x.stride()}, eager gives {y.stride()}"
@@ -55,7 +61,6 @@ def run(op, sample, backend):
     def call(x, args, kwargs):
         return op(x, *args, **kwargs)
 
-    torch._dynamo.reset()
     compiled = torch.compile(call, backend=backend) if backend else call
     torch.manual_seed(0)
     x, args, kwargs = fresh((sample.input, sample.args, sample.kwargs))
@@ -64,7 +69,16 @@ def run(op, sample, backend):
 
 
 def sweep(op, backend: str, count: int) -> dict:
-    report = {"op": op_name(op), "verdict": "right", "kernels": 0, "fallback": [], "detail": ""}
+    report = {
+        "op": op_name(op),
+        "verdict": "right",
+        "graphs": 0,
+        "compiled": 0,
+        "eager": 0,
+        "fallback": {},
+        "detail": "",
+    }
+    defined = not any(part in op.name for part in UNDEFINED)
     torch.manual_seed(0)
     samples = list(itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=False), count))
     for sample in samples:
@@ -72,30 +86,43 @@ def sweep(op, backend: str, count: int) -> dict:
             want = run(op, sample, None)
         except Exception:
             continue  # eager refuses the sample
+        torch._dynamo.reset()
         before = counters(backend)
         try:
-            fault, verdict = same(run(op, sample, backend), want), "wrong"
+            fault, verdict = same(run(op, sample, backend), want, defined), "wrong"
         except Exception as error:
             fault, verdict = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}", "raises"
-        after = counters(backend)
-        report["kernels"] += after[0] - before[0]
-        report["fallback"] = sorted({*report["fallback"], *(k for k, n in after[1].items() if n != before[1].get(k))})
+        for name, amount in counters(backend).items():
+            if name in ("graphs", "compiled", "eager"):
+                report[name] += amount - before[name]
+            elif before.get(name) != amount:
+                report["fallback"][name] = amount[1]
         if fault:
-            with contextlib.suppress(Exception):
-                if not same(run(op, sample, "aot_eager"), want):
-                    return report | {"verdict": verdict, "detail": fault}
-            report |= {"verdict": "frontend", "detail": fault}
+            torch._dynamo.reset()
+            try:
+                ours = not same(run(op, sample, "aot_eager"), want, defined)
+            except Exception:
+                ours = False
+            report |= {"verdict": verdict if ours else "frontend", "detail": fault}
+            if ours:
+                break
     return report
 
 
-def counters(backend: str) -> tuple[int, dict[str, int]]:
-    """(kernels compiled so far, eager ops by name so far)."""
+def counters(backend: str) -> dict[str, Any]:
+    """Graphs, nodes compiled and nodes in eager so far, and per thing that ran in eager (count, reason)."""
     if backend != "lamina":
-        return 0, {}
+        return {"graphs": 0, "compiled": 0, "eager": 0}
     import lamina
 
     stats = lamina.stats()
-    return stats["kernels"], dict(stats["fallback"])
+    names = {"graphs": "graphs", "compiled": "compiled_nodes", "eager": "eager_nodes"}
+    found: dict[str, Any] = {name: stats[key] for name, key in names.items()}
+    found |= {op: (entry["count"], entry["reason"]) for op, entry in stats["fallback"].items()}
+    found |= {f"graph break: {reason[:80]}": (n, reason[:80]) for reason, n in stats["graph_breaks"].items()}
+    if failures := stats["failures"]:
+        found["failure"] = (len(failures), " ".join(failures[-1].split())[:300])
+    return found
 
 
 def main() -> None:
@@ -104,11 +131,14 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("ops", nargs="*")
     options = parser.parse_args()
-    for op in op_db:
-        if torch.float32 not in op.supported_dtypes("cpu") or (options.ops and op_name(op) not in options.ops):
-            continue
-        print(json.dumps({"start": op_name(op)}), flush=True)
-        print(json.dumps(sweep(op, options.backend, options.samples)), flush=True)
+    known = {op_name(op): op for op in op_db if torch.float32 in op.supported_dtypes("cpu")}
+    for name in options.ops or known:
+        if name not in known:
+            continue  # another torch
+        print(json.dumps({"start": name}), flush=True)
+        start = time.perf_counter()
+        report = sweep(known[name], options.backend, options.samples)
+        print(json.dumps(report | {"seconds": round(time.perf_counter() - start, 1)}), flush=True)
 
 
 if __name__ == "__main__":
