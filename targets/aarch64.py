@@ -28,7 +28,15 @@ def _target(
         cpu=cpu,
         attributes=attributes,
         pipelines=pipeline,
-        features=Features(128, 32, has_fma=True, has_bf16_dot="bf16" in flags, l1_bytes=65536, l2_bytes=l2 * 1024),
+        features=Features(
+            vector_bits=128,
+            registers=32,
+            has_fma=True,
+            has_lane_fma=True,
+            has_bf16_dot="bf16" in flags,
+            l1_bytes=64 * 1024,
+            l2_bytes=l2 * 1024,
+        ),
         flags=flags,
     )
 

@@ -6,8 +6,12 @@ This module imports neither MLIR nor LLVM, so the user's process may look target
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlir import ir
 
 
 class TargetError(ValueError):
@@ -24,6 +28,7 @@ class Features:
     vector_bits: int = 128
     registers: int = 16
     has_fma: bool = False
+    has_lane_fma: bool = False  # multiply-add takes one lane of a register as a factor
     has_vnni: bool = False
     has_bf16_dot: bool = False
     l1_bytes: int = 32 * 1024
@@ -51,6 +56,7 @@ class Target:
     aliases: tuple[str, ...] = ()
     features: Features = field(default_factory=Features)
     flags: frozenset[str] = frozenset()
+    device: str = "cpu"  # "cuda": the runtime walks the plan, there is no host program
 
     def summary(self) -> str:
         """What the machine is, in a line for people."""
@@ -73,3 +79,15 @@ class Target:
         from .llvm import emit_assembly
 
         return emit_assembly(self, llvm_ir)
+
+    def llvm_ir(self, module: ir.Module) -> str:
+        """Translate a module at the llvm level to LLVM IR text."""
+        from .llvm import to_llvm_ir
+
+        return to_llvm_ir(module)
+
+    def link(self, objects: Sequence[bytes], names: Sequence[str], exports: Sequence[str]) -> bytes:
+        """Link objects, called `names` in messages, to a shared object that exports the symbols `exports`."""
+        from . import linker
+
+        return linker.link([linker.read_object(b, n) for b, n in zip(objects, names)], exports)

@@ -9,7 +9,7 @@ from __future__ import annotations
 _MATH = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma fmax "
     "fmin fmod hypot ldexp lgamma log log10 log1p log2 logb nearbyint nextafter pow remainder rint round roundeven sin "
-    "sinh sqrt tan tanh tgamma trunc"
+    "sincos sinh sqrt tan tanh tgamma trunc"
 ).split()
 
 LIBRARIES: dict[str, frozenset[str]] = {
