@@ -116,8 +116,10 @@ class _Compilation:
     def compile(self, graph: Graph) -> Program:
         lowered = self.one("lower_graph", [graph.to_json().encode()])
         host, *texts = lowered.blobs
-        support = support_ir(self.target.arch).encode()
-        units = [_Unit("host", LLVM_IR, host), _Unit("support", LLVM_IR, support)]
+        units = []
+        if self.target.device == "cpu":  # else the runtime walks the plan
+            support = support_ir(self.target.arch).encode()
+            units = [_Unit("host", LLVM_IR, host), _Unit("support", LLVM_IR, support)]
         for (name, kind, nodes), text in zip(lowered.header["kernels"], texts):
             units.append(_Unit(name, kind, text, tuple(Location(*n) for n in nodes)))
         built = self._build(units)

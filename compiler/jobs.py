@@ -92,8 +92,6 @@ def compile_kernel(request: Message) -> Message:
     """
     from mlir import ir
 
-    from ..targets import linker
-
     target, options = _settings(request)
     name, kind, text = request.header["name"], request.header["kind"], request.blobs[0].decode()
     observer, printed = observe(request, options, name)
@@ -103,7 +101,7 @@ def compile_kernel(request: Message) -> Message:
             module = ir.Module.parse(text, mlir_context())
             code = levels.lower_kernel(module, target, kind, plain, observer=observer)
             assert isinstance(code, bytes)
-            linker.link([linker.read_object(code, name)], [name])  # shows now, for this kernel, what it lacks
+            target.link([code], [name], [name])  # shows now, for this kernel, what it lacks
             return _reply({"plain": plain, "reason": reason}, [code], observer, printed)
         except Exception as error:
             if plain:
@@ -124,10 +122,8 @@ def emit_llvm(request: Message) -> Message:
 @job
 def link(request: Message) -> Message:
     """Link objects to a shared object that exports the symbols `exports`."""
-    from ..targets import linker
-
-    objects = [linker.read_object(b, name) for b, name in zip(request.blobs, request.header["names"])]
-    return Message({}, [linker.link(objects, request.header["exports"])])
+    target, _ = _settings(request)
+    return Message({}, [target.link(request.blobs, request.header["names"], request.header["exports"])])
 
 
 @job

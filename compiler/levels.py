@@ -46,7 +46,7 @@ GRAPH_PIPELINE = (
 # Kinds whose root has an emitter for tiles and, for the plain pipeline, a lowering to linalg. Other kinds than these,
 # "loops" and "concat" are direct ops: their own loops are the plain form too.
 ROOTS = ("matmul", "conv", "attention")
-_LOOPS_END = "lamina-kernel-abi"
+_LOOPS_END = ("lamina-kernel-abi", "lamina-gpu-abi")
 
 
 class LevelError(ValueError):
@@ -62,6 +62,8 @@ def check_level(name: str) -> str:
 
 def graph_pipeline(target: Target) -> tuple[str, ...]:
     """The steps from `lamina` to `kernels`; weights are packed for the target's register tile, two vectors of f32."""
+    if target.device != "cpu":  # tiles of a GPU take weights as they are
+        return tuple(step for step in GRAPH_PIPELINE if step != "lamina-pack-weights")
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
     return tuple(packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
 
@@ -71,7 +73,7 @@ def kernel_pipeline(
 ) -> tuple[str, ...]:
     """The steps of one kernel of `kind` from level `start` to level `stop`, both MLIR levels."""
     rest = target.pipeline(kind, plain)
-    split = rest.index(_LOOPS_END) if _LOOPS_END in rest else len(rest)
+    split = next((i for i, step in enumerate(rest) if step in _LOOPS_END), len(rest))
     first = "lamina-lower-to-linalg"
     if kind not in ("loops", "concat") and not (plain and kind in ROOTS):
         first += "{keep-root=true}"
@@ -108,10 +110,8 @@ def lower_kernel(
 
 def emit(module: ir.Module, target: Target, stop: str, observer: Observer | None = None) -> str | bytes:
     """Take a module at level `llvm` to `llvmir`, `asm` or `obj`."""
-    from ..targets.llvm import to_llvm_ir
-
     with timed("LLVM translation", observer):
-        text = to_llvm_ir(module)
+        text = target.llvm_ir(module)
     if observer and observer.dump:
         observer.dump.text(observer.label, "kernel.ll", text)
     return emit_llvm_ir(text, target, stop, observer)

@@ -27,7 +27,9 @@ def shuffle_xor(b: LoopsBuilder, value: ir.Value, distance: int) -> ir.Value:
         bits = shuffle_xor(b, b.value("arith.bitcast", (value,), i16), distance)
         return b.value("arith.bitcast", (bits,), type)
     if isinstance(type, ir.IndexType):
-        return b.value("arith.index_cast", (shuffle_xor(b, b.value("arith.index_cast", (value,), i64), distance),), type)
+        return b.value(
+            "arith.index_cast", (shuffle_xor(b, b.value("arith.index_cast", (value,), i64), distance),), type
+        )
     width = 32 if isinstance(type, ir.F32Type) else ir.IntegerType(type).width
     if width == 64:
         low = b.value("arith.trunci", (value,), i32)
@@ -60,8 +62,8 @@ def reduce_block(stage: GpuStage, values: Sequence[ir.Value], threads: int, comb
         return made
     warps = threads // WARP
     thread, lanes = stage.thread(), b.constant(WARP, b.index)
-    warp = b._binary("arith.divui", thread, lanes)
-    lane = b._binary("arith.remui", b._binary("arith.remui", thread, lanes), b.constant(warps, b.index))
+    warp = b.binary("arith.divui", thread, lanes)
+    lane = b.binary("arith.remui", b.binary("arith.remui", thread, lanes), b.constant(warps, b.index))
     stored = [_stored(v.type) for v in made]
     rooms = [stage.shared(t, warps) for t in stored]
     for room, v, t in zip(rooms, made, stored):

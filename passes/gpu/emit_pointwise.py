@@ -1,8 +1,8 @@
 """Stages in which each thread computes neighbouring elements of the results by itself.
 
-    w = block * threads + thread
-    if (V * w + V <= n)  store V lanes of every result at V * w
-    else                 the last elements, one by one
+w = block * threads + thread
+if (V * w + V <= n)  store V lanes of every result at V * w
+else                 the last elements, one by one
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
         return []
 
     def rest() -> list[ir.Value]:
-        first = b._binary("arith.muli", w, b.constant(width, b.index))
+        first = b.binary("arith.muli", w, b.constant(width, b.index))
         with b.loop("f", first, b.dim(numel)) as f:
             _store(stored.evaluator(stage, Ranges({"f": numel}), 1), stage.outputs, results, f)
         return []
@@ -70,12 +70,12 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
 def _unrolled(kernel, stored, stage, results, numel, width, unroll) -> None:  # type: ignore[no-untyped-def]
     """Whole vectors only: block `k` takes `unroll` runs of `threads` vectors."""
     b = stage.b
-    first = b._binary("arith.muli", stage.block(), b.constant(unroll * stage.threads, b.index))
-    first = b._binary("arith.addi", first, stage.thread())
+    first = b.binary("arith.muli", stage.block(), b.constant(unroll * stage.threads, b.index))
+    first = b.binary("arith.addi", first, stage.thread())
     ranges = Ranges()
     positions = []
     for u in range(unroll):
-        at = b._binary("arith.addi", first, b.constant(u * stage.threads, b.index))
+        at = b.binary("arith.addi", first, b.constant(u * stage.threads, b.index))
         ranges.add(f"w{u}", dims.floordiv(numel, width))
         positions.append(b.bind(f"w{u}", at))
     ev = stored.evaluator(stage, ranges, width)

@@ -1,10 +1,10 @@
 """The frame of a GPU kernel: a `gpu.module` and its stages, and the builder that writes into a stage.
 
-    kernel = GpuKernel(graph)
-    stage = kernel.stage(block=256, grid=(dims.ceildiv(n, 256), 1, 1))
-    i = stage.b.bind("i", stage.global_thread())
-    ...
-    stage.finish(); kernel.finish()
+kernel = GpuKernel(graph)
+stage = kernel.stage(block=256, grid=(dims.ceildiv(n, 256), 1, 1))
+i = stage.b.bind("i", stage.global_thread())
+...
+stage.finish(); kernel.finish()
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.loops_builder import LoopsBuilder
 from ..loops.tensor_graph import TensorGraph
+from .gpu_abi import drop_unused
 
 DYNAMIC_SIZE = 2**31 - 1  # the size of a buffer that is not known: bare pointers carry none
 WARP = 32
@@ -64,15 +65,13 @@ class GpuKernel:
     def stage(self, block: int, grid: Sequence[Dim]) -> GpuStage:
         """Begin the next stage, with `block` threads and a grid of up to three sizes."""
         self._count += 1
-        return GpuStage(self, f"{self.name}.{self._count - 1}", block, [*grid, 1, 1][:3])
+        return GpuStage(self, f"{self.name}_{self._count - 1}", block, [*grid, 1, 1][:3])
 
     def finish(self) -> None:
         """Write what is known of the whole kernel and erase the function that it replaces."""
         sizes = [str(n * element_bytes(t)) for t, n in self.scratch]
         self.op.attributes["lamina.scratch"] = ir.ArrayAttr.get([ir.StringAttr.get(s) for s in sizes])
-        self.op.attributes["lamina.index_bits"] = ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(64), self.index_bits
-        )
+        self.op.attributes["lamina.index_bits"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.index_bits)
         self.graph.op.erase()
 
 
@@ -86,8 +85,7 @@ class GpuStage:
         i64, i32 = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(32)
         tensors = [*graph.inputs, *graph.results]
         types: list[ir.Type] = [
-            kernel.buffer_type(ir.RankedTensorType(v.type).element_type, dims.product(graph.shape(v)))
-            for v in tensors
+            kernel.buffer_type(ir.RankedTensorType(v.type).element_type, dims.product(graph.shape(v))) for v in tensors
         ]
         types += [kernel.buffer_type(t, n) for t, n in kernel.scratch]
         types += [kernel.buffer_type(i32, 1), *[i64] * len(graph.symbols)]
@@ -137,8 +135,8 @@ class GpuStage:
     def global_thread(self) -> ir.Value:
         """`block * threads + thread` along x."""
         b = self.b
-        first = b._binary("arith.muli", self.block(), b.constant(self.threads, b.index))
-        return b._binary("arith.addi", first, self.thread())
+        first = b.binary("arith.muli", self.block(), b.constant(self.threads, b.index))
+        return b.binary("arith.addi", first, self.thread())
 
     def shared(self, element: ir.Type, count: int) -> ir.Value:
         """A buffer of the block's shared memory."""
@@ -164,3 +162,4 @@ class GpuStage:
         self.op.attributes["lamina.args"] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in self._roles])
         self.op.attributes["lamina.grid"] = ir.ArrayAttr.get([ir.StringAttr.get(str(g)) for g in self.grid])
         self.op.attributes["lamina.shared"] = ir.IntegerAttr.get(self.b.i64, 0)
+        drop_unused(self.op)

@@ -23,13 +23,14 @@ MOST_LANES = 8  # where element sizes differ, the wide ones take several loads
 class Probe(Accesses):
     """Accesses that note run-time choices apart and know results that are in memory already.
 
-    With `columns` reductions over exactly that many elements run over position `columns` instead of new variables.
+    With `columns` the reductions in `only` run over position `columns` instead of new variables.
     """
 
     def __init__(self, graph: TensorGraph, ranges: Ranges, stored: set[ir.Value], columns: Dim | None = None):
         super().__init__(graph, ranges)
         self.conditions: list[Dim] = []
         self.columns = columns
+        self.only: set[ir.Value] = set()  # the reductions, by last argument, that `columns` is for
         for value in stored:
             self.known[value] = self._stored(value)
 
@@ -50,7 +51,7 @@ class Probe(Accesses):
         return TOKEN
 
     def reduce(self, generic: Generic, index: Index) -> list[Any]:
-        if self.columns is None:
+        if self.columns is None or generic.arguments[-1] not in self.only:
             return super().reduce(generic, index)
         for out in generic.outs:
             self.at(out, index)

@@ -41,9 +41,7 @@ class ThreadValues(VectorEvaluator):
     """The evaluator of a stage. `together` holds the reductions that the block does, by their last argument."""
 
     def __init__(self, stage: GpuStage, ranges: Ranges, width: int):
-        super().__init__(
-            stage.kernel.graph, stage.b, stage.inputs, ranges, stage.status, lanes=Lanes(LANE, width)
-        )
+        super().__init__(stage.kernel.graph, stage.b, stage.inputs, ranges, stage.status, lanes=Lanes(LANE, width))
         self.stage, self.width = stage, width
         self.sum_block = NEVER
         self.together: dict[ir.Value, Together] = {}
@@ -93,6 +91,10 @@ class ThreadValues(VectorEvaluator):
     def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
         b = self.b
         if not self.varies(offset):
+            if isinstance(value.type, ir.VectorType):  # all lanes are equal
+                first = ir.DenseI64ArrayAttr.get([0])
+                element = ir.VectorType(value.type).element_type
+                value = b.value("vector.extract", (value,), element, static_position=first)
             b.op("memref.store", (value, buffer, b.dim(offset)))
             return
         if self._step(offset) != 1:

@@ -17,8 +17,8 @@ from .math_halves import bf16_to_f32, f32_to_bf16, select_bf16
 
 
 @register
-def expand_math(module: ir.Module) -> None:
-    """Replace math functions and bf16 conversions by arithmetic.
+def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = True) -> None:
+    """Replace math functions (but those in `keep`) and bf16 conversions (with `halves`) by arithmetic.
 
     Before:
     ```mlir
@@ -32,7 +32,8 @@ def expand_math(module: ir.Module) -> None:
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in EXPANSIONS or op.name in HALVES:
+        kept = op.name.removeprefix("math.") in keep
+        if op.name in EXPANSIONS and not kept or op.name in HALVES and halves:
             found.append(op.operation)
         return ir.WalkResult.ADVANCE
 

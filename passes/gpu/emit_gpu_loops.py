@@ -1,0 +1,174 @@
+"""Emit kernels of kind `loops` and `concat` for a GPU: from linalg on tensors to the stages of a `gpu.module`.
+
+Results of one size are computed together. If what they depend on holds reductions, these are
+
+* done by each thread for its own element, where they are short (a pooling window);
+* done by the threads of a row together, where the result has that row's length or none (softmax, a sum);
+* else computed first, by stages of their own that leave them in scratch memory (sums over other dimensions).
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.evaluate_accesses import Accesses, Reduction
+from ..loops.kernel_functions import kernels
+from ..loops.loop_nest import Space, refine
+from ..loops.tensor_graph import Generic, TensorGraph
+from ..registry import register
+from .combine import is_combinable
+from .emit_pointwise import emit_pointwise
+from .emit_reductions import emit_reduction
+from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
+from .gpu_kernel import GpuKernel
+from .probe import Probe
+from .stored import Stored
+
+SHORT = 64  # elements that one thread reduces for itself
+SHORT_ROW = 16  # and where they are contiguous
+FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
+
+
+@register
+def emit_gpu_loops(module: ir.Module) -> None:
+    """Replace each linalg-level kernel by its GPU form (docs/contracts.md, section 11).
+
+    Before:
+    ```mlir
+    func.func private @k(%x: tensor<8xf32>) -> tensor<8xf32> { ... linalg.generic ... return %y : tensor<8xf32> }
+    ```
+    After:
+    ```mlir
+    gpu.module @k { gpu.func @k_0(%x: memref<8xf32, #gpu.address_space<global>>, %y: ...) kernel { ... } }
+    ```
+    """
+    with module.context, ir.Location.unknown():
+        for op in kernels(module):
+            graph = TensorGraph(op)
+            kernel = GpuKernel(graph)
+            _emit(kernel)
+            kernel.finish()
+        module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+
+
+def _emit(kernel: GpuKernel) -> None:
+    graph, stored = kernel.graph, Stored()
+    groups: dict[Dim, list[int]] = {}
+    for i, value in enumerate(graph.results):
+        numel = dims.product(graph.shape(value))
+        if numel != 0:
+            groups.setdefault(numel, []).append(i)
+    order = sorted(groups, key=lambda n: (isinstance(n, int), -n if isinstance(n, int) else -len(str(n))))
+    plans: list[tuple[RowPlan, list[int]]] = []
+    for numel in order:
+        results = groups[numel]
+        if any(_join(graph, plan, numel, results) for plan, _ in plans):
+            continue
+        while True:
+            space, accesses = _loops(graph, stored, numel, results)
+            plan = _row_plan(graph, space, accesses, results)
+            if plan is not None:
+                plans.append((plan, results))
+                break
+            long = [r for r in accesses.reductions if not _is_short(r.generic)]
+            if not long:
+                emit_pointwise(kernel, stored, results, numel)
+                break
+            emit_reduction(kernel, stored, long[-1].generic)  # the last one depends on no other
+    for plan, _ in plans:
+        emit_rows(kernel, stored, plan)
+
+
+def _loops(graph: TensorGraph, stored: Stored, numel: Dim, results: list[int]) -> tuple[Space, Probe]:
+    """The loops over the results' positions, split where addresses need it, and what is read then."""
+    space = Space.of([("f", numel, False)])
+    last: list[Probe] = []
+
+    def expressions(space: Space) -> list[Dim]:
+        probe = Probe(graph, space.ranges(), stored.values)
+        for i in results:
+            value = graph.results[i]
+            probe.at(value, probe.ranges.delinearize(space.values["f"], graph.shape(value)))
+        last[:] = [probe]
+        return probe.expressions()
+
+    refine(space, expressions)
+    if last[0].reductions:  # rows must be told apart from what runs in them
+        refine(space, expressions, smallest=2)
+    return space, last[0]
+
+
+def _length(g: Generic) -> Dim:
+    return dims.product(g.extents[d] for d in g.reductions)
+
+
+def _is_short(g: Generic) -> bool:
+    length = _length(g)
+    return (isinstance(length, int) and length <= SHORT) or not is_combinable(g)
+
+
+def _row_plan(graph: TensorGraph, space: Space, accesses: Probe, results: list[int]) -> RowPlan | None:
+    """The rows that the results consist of, or None if they are no rows of one length read in order."""
+    if not accesses.reductions or accesses.branches:
+        return None
+    names = {l.name for l in space.loops}
+    used = {s for r in accesses.reductions for i in r.index if not isinstance(i, int) for s in dims.symbols(i)}
+    if any(s.startswith(("q", "v")) for s in used):
+        return None
+    outer = [l for l in space.loops if l.name in used & names]
+    inner = [l for l in space.loops if l.name not in used]
+    if [l.name for l in space.loops] != [l.name for l in [*outer, *inner]]:
+        return None
+    full = dims.product(l.extent for l in inner)
+    if inner and full == 1:
+        outer, inner = [*outer, *inner], []
+    lengths = {_length(r.generic) for r in accesses.reductions}
+    length = full if inner else max(lengths, key=lambda n: n if isinstance(n, int) else 1 << 62)
+    together = [r for r in accesses.reductions if _length(r.generic) == length]
+    rest = [r for r in accesses.reductions if _length(r.generic) != length]
+    if not together or not all(_is_short(r.generic) for r in rest):
+        return None
+    if not all(is_combinable(r.generic) for r in together) or not _in_order(accesses, together):
+        return None
+    if length == 0 or (not inner and isinstance(length, int) and length <= SHORT_ROW):
+        return None
+    plan = RowPlan(space, outer, inner, length, [r.generic.arguments[-1] for r in together])
+    if _too_few(plan):
+        return None
+    (plan.full if inner else plan.rows).extend(results)
+    return plan
+
+
+def _too_few(plan: RowPlan) -> bool:
+    """True for so few and so long rows that a block for each would leave most of the machine idle."""
+    count, length = plan.count, plan.length
+    long = not isinstance(length, int) or length > REGISTER_ROW // 4
+    return isinstance(count, int) and count < FEW_ROWS // 4 and long
+
+
+def _in_order(accesses: Accesses, reductions: list[Reduction]) -> bool:
+    """True if the rows are read with step 1 (or not at all) in the last reduced dimension."""
+    for r in reductions:
+        last = r.names[max(r.names)]
+        steps = [dims.linear_coefficient(offset, last) for _, offset in accesses.loads]
+        if any(s is not None and s not in (0, 1) for s in steps):
+            return False
+    return True
+
+
+def _join(graph: TensorGraph, plan: RowPlan, numel: Dim, results: list[int]) -> bool:
+    """Let the stage of `plan` write results of its number of rows too, if they reduce what it reduces."""
+    if plan.count != numel or not plan.inner:
+        return False
+    ranges = Space.of([("f", numel, False)]).ranges()
+    for i in results:
+        accesses = Accesses(graph, ranges)
+        value = graph.results[i]
+        accesses.at(value, accesses.ranges.delinearize(dims.symbol("f"), graph.shape(value)))
+        keys = {r.generic.arguments[-1] for r in accesses.reductions}
+        if not keys or not keys <= set(plan.keys) or accesses.branches:
+            return False
+    plan.rows += results
+    return True

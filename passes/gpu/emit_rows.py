@@ -1,0 +1,176 @@
+"""Stages that take one row at a time: softmax, layer norm, sums along the last dimensions.
+
+row r = block * rows_per_block + thread / threads
+<reductions along the row, threads / 32 warps each>       RowValues
+store the row's own results, and the elements of those that have the row's length
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.index_algebra import Ranges
+from ..loops.loop_nest import Loop, Space
+from .gpu_kernel import WARP, GpuKernel, GpuStage
+from .probe import Probe, choose_width
+from .row_values import Row
+from .stored import Stored
+from .thread_values import LANE, ThreadValues
+
+WARP_ROW = 1024  # elements up to which one warp takes a row
+PER_THREAD = 16  # elements of a longer row a thread should hold
+REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
+LOOP_THREADS = 512
+BLOCK = 128  # threads of a block that takes several short rows
+
+
+@dataclass
+class RowPlan:
+    """Results `full` with an element for each of `length` positions of each row, results `rows` with one per row.
+
+    `flat` is the position in a full result over the variables of `outer` and `inner` loops.
+    """
+
+    space: Space
+    outer: list[Loop]
+    inner: list[Loop]
+    length: Dim
+    keys: list[ir.Value]  # the reductions that the row's threads do together, by their last arguments
+    full: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def count(self) -> Dim:
+        """How many rows there are."""
+        return dims.product(l.extent for l in self.outer)
+
+    def flat(self, ranges: Ranges, row: Dim, column: Dim) -> Dim:
+        """The position in a full result of `column` of `row`."""
+        values = dict(zip((l.name for l in self.outer), ranges.delinearize(row, [l.extent for l in self.outer])))
+        if self.inner:
+            extents = [l.extent for l in self.inner]
+            values.update(zip((l.name for l in self.inner), ranges.delinearize(column, extents)))
+        return ranges.simplify(dims.substitute(self.space.values["f"], values))
+
+
+def threads_for(length: Dim, width: int) -> tuple[int, int]:
+    """Threads of a row, and how many vectors each holds (0: more than fit into registers)."""
+    if not isinstance(length, int) or length > REGISTER_ROW:
+        return LOOP_THREADS, 0
+    vectors = -(-length // width)
+    if length <= WARP_ROW:
+        threads = min(WARP, _power_up(vectors))
+    else:
+        threads = min(1024, max(WARP * 2, _power_up(length // PER_THREAD // 2 + 1)))
+    return threads, -(-vectors // threads)
+
+
+def _power_up(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
+    """Write the results of `plan`."""
+    graph, length, count = kernel.graph, plan.length, plan.count
+    width = row_width(kernel, stored, plan)
+    vectors = length // width if isinstance(length, int) else length
+    threads, unroll = threads_for(length, width)
+    per_block = max(1, BLOCK // threads)
+    stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
+    r, lane, inside = place(stage, threads, per_block, count)
+    row = Row(stage, threads, lane, vectors, unroll)
+    ev = stored.evaluator(stage, Ranges({"r": count}), width)
+    for key in plan.keys:
+        ev.together[key] = lambda generic, index: row.reduce(ev, generic, index)
+    _force(ev, plan, r)
+    made: list[tuple[int, Dim, ir.Value, ir.Value | None]] = []
+
+    def element(column: Dim, mask: ir.Value | None) -> None:
+        flat = plan.flat(ev.ranges, r, column)
+        for i in plan.full:
+            value = graph.results[i]
+            made.append((i, flat, ev.at(value, ev.ranges.delinearize(flat, graph.shape(value))), mask))
+        if not unroll:
+            _write(ev, made, inside)
+
+    if plan.full:
+        row.each(ev, element)
+        _write(ev, made, inside)
+    if plan.rows:
+        b = stage.b
+        first = b.value("arith.cmpi", (lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+        for i in plan.rows:
+            value = graph.results[i]
+            made.append((i, r, ev.at(value, ev.ranges.delinearize(r, graph.shape(value))), first))
+        _write(ev, made, inside)
+    stage.finish()
+
+
+def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Dim, ir.Value, ir.Value | None]:
+    """The row of this thread (bound to symbol `r`), its number in the row, and a mask where rows may be missing."""
+    b = stage.b
+    if per_block == 1:
+        return b.bind("r", stage.block()), stage.thread(), None
+    size = b.constant(threads, b.index)
+    first = b.binary("arith.muli", stage.block(), b.constant(per_block, b.index))
+    at = b.binary("arith.addi", first, b.binary("arith.divui", stage.thread(), size))
+    lane = b.binary("arith.remui", stage.thread(), size)
+    if isinstance(count, int) and count % per_block == 0:
+        return b.bind("r", at), lane, None
+    end = b.dim(count)
+    inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
+    last = b.binary("arith.subi", end, b.constant(1, b.index))
+    return b.bind("r", b.value("arith.minsi", (at, last), b.index)), lane, inside
+
+
+def row_width(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> int:
+    """The lanes of a row's vectors."""
+    graph = kernel.graph
+
+    def probe(width: int) -> Probe:
+        ranges = Ranges({"r": plan.count, "w": dims.floordiv(plan.length, width), LANE: width})
+        column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+        accesses = Probe(graph, ranges, stored.values, column)
+        accesses.only = set(plan.keys)
+        for i in plan.full:
+            flat = plan.flat(ranges, dims.symbol("r"), column)
+            accesses.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
+        for i in plan.rows:
+            value = graph.results[i]
+            accesses.at(value, ranges.delinearize(dims.symbol("r"), graph.shape(value)))
+        return accesses
+
+    length = plan.length
+    values = [graph.results[i] for i in plan.full]
+    return choose_width(
+        graph, stored.values, values, probe, lambda width: isinstance(length, int) and length % width == 0
+    )
+
+
+def _force(ev: ThreadValues, plan: RowPlan, r: Dim) -> None:
+    """Do the reductions first, where all threads run: none may begin inside a branch or loop."""
+    for i in plan.rows:
+        value = ev.graph.results[i]
+        ev.at(value, ev.ranges.delinearize(r, ev.graph.shape(value)))
+
+
+def _write(ev: ThreadValues, made: list[tuple[int, Dim, ir.Value, ir.Value | None]], inside: ir.Value | None) -> None:
+    """Store what has been made, under its masks; empties the list."""
+    b = ev.b
+    for i, flat, value, mask in made:
+        conditions = [c for c in (mask, inside) if c is not None]
+
+        def store(i: int = i, flat: Dim = flat, value: ir.Value = value) -> list[ir.Value]:
+            ev.store(ev.stage.outputs[i], flat, value)
+            return []
+
+        if not conditions:
+            store()
+            continue
+        condition = conditions[0] if len(conditions) == 1 else b.value("arith.andi", conditions, b.i1)
+        b.branch(condition, [], store)
+    made.clear()

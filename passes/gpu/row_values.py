@@ -1,0 +1,128 @@
+"""Reductions along a row that neighbouring threads share.
+
+Thread `t` of `threads` holds the row's vectors `t, t + threads, ...`. A row that fits into registers is unrolled: each
+vector has its own symbol (`w0`, `w1`, ...), so the evaluator's memory of what it has computed *is* the register file,
+and what a reduction has read is not read again. A longer row is read again by each loop over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.evaluate_walk import Index
+from ..loops.tensor_graph import BodyOp, Generic
+from .block_reduce import reduce_block
+from .combine import combine
+from .gpu_kernel import GpuStage
+from .thread_values import ThreadValues
+
+
+@dataclass
+class Row:
+    """`vectors` vectors of a row, `low <= vector < high`, dealt to `threads` threads of which this one is `lane`.
+
+    `unroll` vectors a thread are in registers (0: a loop).
+    """
+
+    stage: GpuStage
+    threads: int
+    lane: ir.Value
+    vectors: Dim
+    unroll: int
+    low: ir.Value | None = None
+    high: ir.Value | None = None
+
+    def __post_init__(self) -> None:
+        """Bind the symbols of the unrolled vectors; those beyond the end stand at vector 0 and have a mask."""
+        b = self.stage.b
+        self.names = [f"w{u}" for u in range(self.unroll)]
+        self.masks: list[ir.Value | None] = []
+        for u, name in enumerate(self.names):
+            at = b.binary("arith.addi", self.lane, b.constant(u * self.threads, b.index))
+            mask = None
+            if (u + 1) * self.threads > self.vectors:  # type: ignore[operator]
+                mask = b.value("arith.cmpi", (at, b.dim(self.vectors)), b.i1, predicate=b.number(6, b.i64))
+                at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
+            self.masks.append(mask)
+            b.bind(name, at)
+
+    def each(self, ev: ThreadValues, do: Callable[[Dim, ir.Value | None], None]) -> None:
+        """`do(position of the first lane + lane, mask)` for this thread's vectors."""
+        if self.unroll:
+            for name, mask in zip(self.names, self.masks):
+                ev.ranges.add(name, self.vectors)
+                do(ev.flat(dims.symbol(name)), mask)
+            return
+        b = self.stage.b
+        with b.loop("w", self._first(), self._end(), self.threads) as w:
+            ev.ranges.add("w", self.vectors)
+            do(ev.flat(w), None)
+
+    def reduce(self, ev: ThreadValues, generic: Generic, index: Index) -> list[Any]:
+        """The results of `generic` at `index`, in all threads of the row."""
+        fixed = ev.loops_of(generic, index)
+        inits = [ev.at(out, index) for out in generic.outs]
+        accumulators = [ev.vector(v) for v in inits]
+        extents = [generic.extents[d] for d in generic.reductions]
+
+        def step(column: Dim, carried: list[Any]) -> list[Any]:
+            loops = list(fixed)
+            for d, i in zip(generic.reductions, ev.ranges.delinearize(column, extents)):
+                loops[d] = i
+            return ev.body(generic, loops, carried)
+
+        if self.unroll:
+            for name, mask in zip(self.names, self.masks):
+                ev.ranges.add(name, self.vectors)
+                made = step(ev.flat(dims.symbol(name)), accumulators)
+                if mask is not None:
+                    made = [ev.b.value("arith.select", (mask, x, a), a.type) for x, a in zip(made, accumulators)]
+                accumulators = made
+        else:
+            ev.ranges.add("w", self.vectors)
+            accumulators = ev.b.loop_carried(
+                "w", self._first(), self._end(), accumulators, lambda w, acc: step(ev.flat(w), acc), self.threads
+            )
+        accumulators = across_lanes(ev, generic, accumulators)
+        return reduce_block(self.stage, accumulators, self.threads, lambda a, b: combined(ev, generic, a, b))
+
+    def _first(self) -> ir.Value:
+        b = self.stage.b
+        return self.lane if self.low is None else b.binary("arith.addi", self.low, self.lane)
+
+    def _end(self) -> ir.Value:
+        return self.stage.b.dim(self.vectors) if self.high is None else self.high
+
+
+def combined(ev: ThreadValues, generic: Generic, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    """Partial results `a` and `b` of `generic` combined."""
+
+    def apply(op: BodyOp, operands: list[Any]) -> list[Any]:
+        return ev.apply(op, operands)
+
+    return combine(generic, a, b, apply, ev.scalar)
+
+
+def across_lanes(ev: ThreadValues, generic: Generic, values: Sequence[Any]) -> list[Any]:
+    """The lanes of vector accumulators combined, neighbours first."""
+    if not any(isinstance(v.type, ir.VectorType) for v in values):
+        return list(values)
+    b = ev.b
+
+    def lane(k: int) -> list[ir.Value]:
+        position = ir.DenseI64ArrayAttr.get([k])
+        return [
+            b.value("vector.extract", (v,), ir.VectorType(v.type).element_type, static_position=position)
+            for v in values
+        ]
+
+    parts = [lane(k) for k in range(ev.width)]
+    while len(parts) > 1:
+        parts = [combined(ev, generic, x, y) for x, y in zip(parts[::2], parts[1::2])]
+    return parts[0]

@@ -1,0 +1,38 @@
+"""The container in which GPU code travels: a JSON header and blobs, one after another.
+
+A kernel is `{"name", "symbols", "scratch", "stages"}` with the blobs PTX and cubin (b"" if there is none); a program
+`{"arch", "kernels": [names]}` with a kernel's container for each.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import ArtifactError
+
+MAGIC = b"LAMGPU01"
+
+
+def pack(header: dict[str, Any], blobs: Sequence[bytes]) -> bytes:
+    """Put a header and blobs into one bytes object."""
+    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
+    sizes = struct.pack(f"<{2 + len(blobs)}Q", len(text), len(blobs), *map(len, blobs))
+    return b"".join((MAGIC, sizes, text, *blobs))
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """What `pack` put together; ArtifactError if this is something else."""
+    if data[:8] != MAGIC:
+        raise ArtifactError("this is no GPU code of this version of lamina; compile it again")
+    length, count = struct.unpack_from("<2Q", data, 8)
+    sizes = struct.unpack_from(f"<{count}Q", data, 24)
+    at = 24 + 8 * count
+    header, at = json.loads(data[at : at + length]), at + length
+    blobs = []
+    for size in sizes:
+        blobs.append(data[at : at + size])
+        at += size
+    return header, blobs

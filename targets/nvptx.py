@@ -1,0 +1,108 @@
+"""NVIDIA GPUs, through LLVM's NVPTX backend: PTX text, and a cubin where `ptxas` is found.
+
+What the chips can do differs by features, not by names: `wgmma` and TMA descriptors are sm_90a's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .target import Features, Target, TargetError
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+# math functions that have an implementation of ours in nvptx_math; lamina-expand-math makes arithmetic of the others
+TO_NVVM = (
+    "lamina-gpu-abi",
+    "gpu.module(canonicalize)",
+    "gpu.module(cse)",
+    "gpu.module(convert-scf-to-cf)",
+    "gpu.module(convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=true})",
+    "gpu.module(convert-nvvm-to-llvm)",
+    "gpu.module(canonicalize)",
+    "gpu.module(cse)",
+    "gpu.module(reconcile-unrealized-casts)",
+    "lamina-gpu-descriptors",
+)
+EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
+
+
+def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
+    """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
+    if kind in ("loops", "concat") or plain:
+        return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
+    raise TargetError(f"target '{target.name}' has no kernel of kind '{kind}' yet")
+
+
+@dataclass(frozen=True)
+class NvptxTarget(Target):
+    """An NVIDIA GPU: `ptx` is the PTX version, `kinds` the kernels there are emitters for."""
+
+    device: str = "cuda"
+    ptx: str = "ptx87"
+    capability: tuple[int, int] = (9, 0)
+    gpu_features: frozenset[str] = field(default_factory=frozenset)
+
+    def emit(self, llvm_ir: str) -> bytes:
+        """The container of one kernel: its stages, PTX, and a cubin where ptxas is found."""
+        from ..runtime.gpu_image import pack
+        from .nvptx_code import assemble, to_ptx
+
+        ptx = to_ptx(self, llvm_ir)
+        return pack(stages_of(llvm_ir), [ptx.encode(), assemble(self, ptx)])
+
+    def assembly(self, llvm_ir: str) -> str:
+        """Optimise LLVM IR text and return PTX."""
+        from .nvptx_code import to_ptx
+
+        return to_ptx(self, llvm_ir)
+
+    def llvm_ir(self, module: ir.Module) -> str:
+        """Translate a module at the llvm level; what the host must know stands in its first line."""
+        from .nvptx_code import to_llvm_ir
+
+        return to_llvm_ir(module)
+
+    def link(self, objects: Sequence[bytes], names: Sequence[str], exports: Sequence[str]) -> bytes:
+        """The image of a program: the containers of its kernels."""
+        from ..runtime.gpu_image import pack
+
+        return pack({"arch": self.name, "kernels": list(names)}, list(objects))
+
+    def summary(self) -> str:
+        return f"NVIDIA GPU of compute capability {self.capability[0]}.{self.capability[1]}, PTX"
+
+
+def stages_of(llvm_ir: str) -> dict:
+    """The launches of a kernel, from the comment that stands before its LLVM IR."""
+    found = re.match(r"; lamina\.stages (.*)\n", llvm_ir)
+    return json.loads(found[1]) if found else {}
+
+
+def _target(name: str, ptx: str, capability: tuple[int, int], *features: str, alias: str = "") -> NvptxTarget:
+    return NvptxTarget(
+        name=name,
+        aliases=(alias,) if alias else (),
+        arch="nvptx64",
+        triple="nvptx64-nvidia-cuda",
+        cpu=name,
+        attributes=f"+{ptx}",
+        pipelines=pipeline,
+        features=Features(vector_bits=128, registers=255, has_fma=True),
+        flags=frozenset((name,)),
+        ptx=ptx,
+        capability=capability,
+        gpu_features=frozenset(features),
+    )
+
+
+TARGETS = (
+    _target("sm_80", "ptx80", (8, 0), "mma", "cp_async"),
+    _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "tma"),
+    _target("sm_90a", "ptx87", (9, 0), "mma", "cp_async", "tma", "wgmma", alias="cuda"),
+)
