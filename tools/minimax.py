@@ -125,12 +125,31 @@ FITS = [
 ]
 
 
+def two_over_pi(start: int) -> list[float]:
+    """2 / pi in four pieces of 29 bits, without the bits that only add full turns to `x 2/pi` for x >= 2^start."""
+    mp.mp.prec = 400
+    weight = 25 - start  # x is a multiple of 2^(start - 23): bits of weight 2^weight and more give multiples of 4
+    rest = mp.fmod(2 / mp.pi, mp.mpf(2) ** weight)
+    pieces = []
+    for i in range(1, 5):
+        unit = mp.mpf(2) ** (weight - 29 * i)
+        piece = mp.floor(rest / unit) * unit
+        pieces.append(float(piece))
+        rest -= piece
+    return pieces
+
+
 def main() -> None:
     """Print every table, with its error, as the Python source that `math_coefficients.py` holds."""
     for spec in FITS:
         c = fit(spec)
         print(f"# {spec.name}: error 2^{worst(spec, c):.1f}")
         print(f"{spec.name} = ({', '.join(repr(x) if spec.f64 else f'{x:.9g}' for x in c)})")
+    print("# pieces of 2 / pi for arguments from 2^45, 2^66, 2^87, 2^108 on (see math_trig.py)")
+    print("TWO_OVER_PI = (")
+    for start in (45, 66, 87, 108):
+        print(f"    ({', '.join(map(repr, two_over_pi(start)))}),")
+    print(")")
 
 
 if __name__ == "__main__":

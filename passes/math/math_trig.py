@@ -1,7 +1,7 @@
 """sin, cos, tan and their inverses, for f32 scalars and vectors.
 
 The argument is reduced in f64: `x = n pi/2 + r` with pi/2 in two parts (106 bits), which is exact enough for every f32
-up to 2^45. Beyond that neighbouring f32 are many periods apart; the result is then some value in [-1, 1].
+up to 2^45, and with the bits of 2/pi that matter beyond.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from mlir import ir
 
 from .math_builder import MathBuilder
-from .math_coefficients import ASIN, ATAN, COS, SIN, TAN
+from .math_coefficients import ASIN, ATAN, COS, SIN, TAN, TWO_OVER_PI
 
 _TWO_OVER_PI = 2.0 / math.pi
 _PIO2_HIGH, _PIO2_LOW = math.pi / 2, 6.123233995736766e-17
@@ -20,14 +20,37 @@ _PIO2_F32, _PIO2_REST = 1.57079637050628662109375, -4.371139000186241e-08
 
 
 def _reduce(m: MathBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """`(r, n mod 2^32)`: r as f32 in [-pi/4, pi/4], n as i32."""
+    """`(r, n mod 2^32)` with `x = n pi/2 + r`: r as f32 in [-pi/4, pi/4], n as i32."""
     wide = m.op("arith.extf", (x,), m.f64)
-    t = m.fma(wide, m.const(_TWO_OVER_PI, m.f64), m.const(_ROUNDER, m.f64))
-    n = m.sub(t, m.const(_ROUNDER, m.f64))
-    r = m.fma(n, m.const(-_PIO2_HIGH, m.f64), wide)
-    r = m.fma(n, m.const(-_PIO2_LOW, m.f64), r)
+    t = m.fma(wide, _TWO_OVER_PI, _ROUNDER)
+    n = m.sub(t, _ROUNDER)
+    r = m.fma(n, -_PIO2_LOW, m.fma(n, -_PIO2_HIGH, wide))
+    far_r, far_t = _reduce_far(m, wide)
+    far = m.compare("ge", m.abs(wide), 2.0**45)
+    r, t = m.select(far, far_r, r), m.select(far, far_t, t)
     bits = m.op("arith.trunci", (m.op("arith.bitcast", (t,), m.i64),), m.i32)
-    return m.clamp(m.op("arith.truncf", (r,), m.f32), -0.8, 0.8), bits
+    return m.op("arith.truncf", (r,), m.f32), bits
+
+
+def _reduce_far(m: MathBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The same for |x| >= 2^45, as Payne and Hanek: products with four pieces of 2/pi, each exact, without full turns.
+
+    Returns r as f64, and n plus the rounding constant.
+    """
+    a = m.abs(x)
+    products = []
+    for pieces in zip(*TWO_OVER_PI):
+        piece = m.const(pieces[0], m.f64)
+        for start, value in zip((66, 87, 108), pieces[1:]):
+            piece = m.select(m.compare("ge", a, 2.0**start), value, piece)
+        products.append(m.mul(x, piece))
+    turns = []
+    for p in products[:2]:  # the others are less than a turn
+        turns.append(m.fma(m.round(m.mul(p, 0.25)), -4.0, p))
+    t = m.add(m.add(turns[0], turns[1]), _ROUNDER)
+    n = m.sub(t, _ROUNDER)
+    fraction = m.add(m.add(m.sub(turns[0], n), turns[1]), m.add(products[2], products[3]))
+    return m.mul(fraction, _PIO2_HIGH), t
 
 
 def _quadrant(m: MathBuilder, r: ir.Value, n: ir.Value) -> ir.Value:
@@ -42,19 +65,19 @@ def _quadrant(m: MathBuilder, r: ir.Value, n: ir.Value) -> ir.Value:
 
 
 def sin(m: MathBuilder, x: ir.Value) -> ir.Value:
-    """At most 1.2 ulp for |x| <= 2^45."""
+    """At most 1.2 ulp."""
     r, n = _reduce(m, x)
     return m.select(m.compare("eq", x, 0.0), x, _quadrant(m, r, n))  # keeps -0
 
 
 def cos(m: MathBuilder, x: ir.Value) -> ir.Value:
-    """At most 1.2 ulp for |x| <= 2^45."""
+    """At most 1.2 ulp."""
     r, n = _reduce(m, x)
     return _quadrant(m, r, m.integer("addi", n, 1))
 
 
 def tan(m: MathBuilder, x: ir.Value) -> ir.Value:
-    """At most 2 ulp for |x| <= 2^45."""
+    """At most 2 ulp."""
     r, n = _reduce(m, x)
     t = m.mul(r, r)
     tangent = m.fma(m.mul(r, t), m.polynomial(t, TAN), r)

@@ -29,9 +29,9 @@ FUNCTIONS = {
     "atanh": ([(-1, 1), (-1e-3, 1e-3)], 2.0, "atanh"),
     "erf": ([(-4.2, 4.2), (-1.1, 1.1), (-1e-3, 1e-3)], 2.0, "erf"),
     "erfc": ([(-4, 10), (-1, 1)], 2.0, "erfc"),
-    "sin": ([(-7, 7), (-1e5, 1e5), (-1e-3, 1e-3), (-3e13, 3e13)], 1.5, "sin"),
-    "cos": ([(-7, 7), (-1e5, 1e5), (-1e-3, 1e-3), (-3e13, 3e13)], 1.5, "cos"),
-    "tan": ([(-7, 7), (-1e5, 1e5), (-1e-3, 1e-3)], 2.0, "tan"),
+    "sin": ([(-7, 7), (-1e5, 1e5), (-1e-3, 1e-3), (-3e13, 3e13), (1, 3.4e38)], 1.5, "sin"),
+    "cos": ([(-7, 7), (-1e5, 1e5), (-1e-3, 1e-3), (-3e13, 3e13), (1, 3.4e38)], 1.5, "cos"),
+    "tan": ([(-7, 7), (-1e5, 1e5), (-1e-3, 1e-3), (1, 3.4e38)], 2.0, "tan"),
     "asin": ([(-1, 1), (-1e-3, 1e-3), (0.49, 0.51)], 2.0, "asin"),
     "acos": ([(-1, 1), (-1e-3, 1e-3), (0.99, 1)], 2.0, "acos"),
     "atan": ([(-5, 5), (-1e-3, 1e-3), (-1e9, 1e9)], 2.0, "atan"),
@@ -116,9 +116,6 @@ def test_special_values(name):
         table = {"erf": torch.erf, "erfc": torch.erfc}
         wide = torch.tensor(x, dtype=torch.float64)
         expected = (table.get(name) or getattr(torch, name))(wide).float().numpy()
-    if name in ("sin", "cos", "tan"):
-        keep = ~(np.abs(x) > 1e30) | ~np.isfinite(x)
-        x, expected = x[keep], expected[keep]
     got = _map_kernel(name, 1)(x, sizes={"d0": len(x)})
     np.testing.assert_allclose(got, expected, rtol=3e-7, atol=0)
     zero = expected == 0
