@@ -1,0 +1,61 @@
+"""The code of matrix products for CPUs that are not here: what their inner loops are made of, and how fast models say they are."""
+
+import functools
+import re
+
+import pytest
+from support.assembly import MCA, assembly, cycles, inner_loops
+from support.tile_kernels import kernel
+
+BODY = """
+  %y = "lamina.matmul"(%0, %1) : (tensor<64x256xf32>, tensor<256x64xf32>) -> tensor<64x64xf32>
+  return %y : tensor<64x64xf32>"""
+# cores as LLVM models them: 128-bit multiply-adds that start in a cycle
+PIPES = {"neoverse-n1": 2, "neoverse-v1": 4, "neoverse-v2": 4}
+
+
+@functools.cache
+def matmul_loop(target: str, multiply_add: str) -> tuple[str, ...]:
+    args = [("f32", (64, 256)), ("f32", (256, 64))]
+    loops = inner_loops(assembly(kernel("matmul", args, [("f32", (64, 64))], BODY), target, "matmul"))
+    return tuple(max(loops, key=lambda lines: sum(line.startswith(multiply_add) for line in lines)))
+
+
+def count(lines, pattern):
+    return sum(bool(re.match(pattern, line)) for line in lines)
+
+
+@pytest.mark.parametrize("target", ["aarch64", "aarch64+sve", "apple-m1", *PIPES])
+def test_aarch64_multiplies_by_lanes_and_spills_nothing(target):
+    loop = matmul_loop(target, "fmla")
+    assert count(loop, r"fmla\s+v\d+\.4s, v\d+\.4s, v\d+\.s\[\d\]") == 64  # 8 rows, 2 vectors, 4 of K
+    assert count(loop, r"st\w+\s") == 0 and not any("[sp" in line for line in loop)
+    assert len(loop) < 64 * 1.35
+
+
+def test_riscv64_multiplies_by_scalars_and_spills_nothing():
+    loop = matmul_loop("riscv64", "vfmacc")
+    assert count(loop, r"vfmacc\.vf") == 16 and count(loop, r"vle32") == 2 and count(loop, r"vsetvli") == 0
+    assert count(loop, r"(vs\w*[er]|fsw|sd|sw)\b") == 0
+
+
+@pytest.mark.skipif(not MCA.exists(), reason="needs llvm-mca")
+@pytest.mark.parametrize("target", PIPES)
+def test_models_of_cores_give_90_percent_of_the_port_limit(target):
+    share = 64 / PIPES[target] / cycles(list(matmul_loop(target, "fmla")), "aarch64", target)
+    print(f"{target}: {share:.1%} of {PIPES[target]} multiply-adds a cycle")
+    assert share > 0.9
+
+
+@pytest.mark.parametrize("target, uses", [("aarch64+sve", r"\bz\d+\.s\b"), ("aarch64", r"\bv\d+\.4s\b"), ("riscv64", r"\bvf\w+\.v[vf]\b")])  # fmt: skip
+def test_loops_use_the_vectors_of_the_machine(target, uses):
+    text = kernel("loops", [("f32", (1000,))], [("f32", (1000,))], """
+  %e = tensor.empty() : tensor<1000xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%0 : tensor<1000xf32>) outs(%e : tensor<1000xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %v = arith.mulf %a, %a : f32
+    linalg.yield %v : f32
+  } -> tensor<1000xf32>
+  return %y : tensor<1000xf32>""")  # fmt: skip
+    assert re.search(uses, assembly(text, target, "loops"))
