@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath as mp
 import numpy as np
@@ -23,11 +24,11 @@ class Fit:
     """`name[i]` multiplies `x**i`; the polynomial approximates `f` on [low, high] with error weight `weight`."""
 
     name: str
-    f: Callable[[mp.mpf], mp.mpf]
+    f: Callable[[Any], Any]
     low: float
     high: float
     degree: int
-    weight: Callable[[mp.mpf], mp.mpf]
+    weight: Callable[[Any], Any]
     exact: tuple[float, ...] = ()  # leading coefficients that are given
     f64: bool = False
 
@@ -78,9 +79,14 @@ def _relative(f: Callable) -> Callable:
     return lambda x: 1 / f(x)
 
 
-def _series(f: Callable, limit: mp.mpf) -> Callable:
+def _series(f: Callable, limit: Any) -> Callable:
     """`f` with its value at 0 given (where its formula is 0 / 0)."""
     return lambda x: f(x) if abs(x) > mp.mpf(2) ** -60 else limit
+
+
+def _gelu(t: Any) -> Any:
+    a = (1 / t - 1) / mp.mpf("0.4")
+    return mp.exp(a * a) * mp.erfc(a) / t
 
 
 _HALF_LN2 = float(mp.log(2) / 2) * 1.0001
@@ -112,6 +118,8 @@ FITS = [
         9,
         _one,
     ),
+    # erfc(a) = exp(-a^2) t GELU(t), t = 1 / (1 + 0.4 a), for 0 <= a <= 9.3
+    Fit("GELU", _gelu, 1 / (1 + 0.4 * 9.3), 1.0, 9, _relative(_gelu)),
     # sin(r) = r + r^3 SIN(r^2),  cos(r) = 1 - r^2 / 2 + r^4 COS(r^2),  |r| <= pi / 4
     Fit("SIN", _odd(lambda r: (mp.sin(r) - r) / r**3, -mp.mpf(1) / 6), 0.0, 0.617, 3, lambda t: t),
     Fit("COS", _odd(lambda r: (mp.cos(r) - 1 + r * r / 2) / r**4, mp.mpf(1) / 24), 0.0, 0.617, 2, lambda t: t * t),

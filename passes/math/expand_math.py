@@ -40,7 +40,40 @@ def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = Tr
     with module.context, ir.Location.unknown():
         module.operation.walk(visit)
         for op in found:
-            _expand(op)
+            if not _expand_with_user(op):
+                _expand(op)
+
+
+def _expand_with_user(op: ir.Operation) -> bool:
+    """Expand `erf(x) + 1`, the heart of gelu, as one function; True if `op` was that."""
+    if op.name != "math.erf" or not isinstance(_element(op.results[0].type), ir.F32Type):
+        return False
+    uses = list(op.results[0].uses)
+    if len(uses) != 1 or uses[0].owner.operation.name != "arith.addf":
+        return False
+    user = uses[0].owner.operation
+    other = next((x for x in user.operands if x != op.results[0]), None)
+    if other is None or not _is_one(other):
+        return False
+    user.results[0].replace_all_uses_with(math_erf.one_plus_erf(MathBuilder(op), op.operands[0]))
+    user.erase()
+    op.erase()
+    return True
+
+
+def _is_one(value: ir.Value) -> bool:
+    """True for the constant 1.0, scalar, splat or broadcast."""
+    if isinstance(value.owner, ir.Block):
+        return False
+    op = value.owner.operation
+    if op.name == "vector.broadcast":
+        return _is_one(op.operands[0])
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        return attribute.is_splat and ir.FloatAttr(attribute.get_splat_value()).value == 1.0
+    return isinstance(attribute, ir.FloatAttr) and attribute.value == 1.0
 
 
 def _expand(op: ir.Operation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlir import ir
 
 from .math_builder import MathBuilder
-from .math_coefficients import ERF, ERF_TAIL, ERFC
+from .math_coefficients import ERF, ERF_TAIL, ERFC, GELU
 from .math_exp import exp_inside, exp_times
 
 
@@ -30,3 +30,16 @@ def erfc(m: MathBuilder, x: ir.Value) -> ir.Value:
     outer = exp_times(m, m.neg(square), lost, ratio)
     outer = m.select(m.compare("gt", x, 10.1), 0.0, outer)
     return m.select(m.compare("lt", x, 0.5), m.sub(1.0, erf(m, x)), outer)
+
+
+def one_plus_erf(m: MathBuilder, x: ir.Value) -> ir.Value:
+    """`1 + erf(x)` without cancellation, as in gelu: `e` for negative x and `2 - e` else, with `e = erfc(|x|)`.
+
+    `e = exp(-a^2) t GELU(t)`, `t = 1 / (1 + 0.4 a)`: fewer operations than erf alone. The relative error grows as
+    `a^2` ulp down the negative tail, where adding 1 to erf leaves no digit. Below -9.3 the result is that at -9.3,
+    about 1e-39.
+    """
+    a = m.clamp(m.abs(x), 0.0, 9.3)
+    t = m.div(1.0, m.fma(a, 0.4, 1.0))
+    e = m.mul(m.mul(m.polynomial(t, GELU), t), exp_inside(m, m.mul(a, m.neg(a))))
+    return m.select(m.compare("lt", x, 0.0), e, m.sub(2.0, e))
