@@ -6,15 +6,15 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check format bench clean
+.PHONY: help demo test test-full check format docs bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# torch: the pinned build if pip finds it, a CPU build from PyTorch's index otherwise; never a CUDA download by accident.
+# torch: a CPU build where pip finds one (PyPI's own is the CUDA build on Linux), else from PyTorch's index of CPU builds.
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check "torch==2.13.0" -c constraints.txt \
+	$(BIN)/python -m pip install -q --disable-pip-version-check "torch==2.13.0+cpu" 2>/dev/null \
 	  || $(BIN)/python -m pip install -q "torch==2.13.0" --index-url https://download.pytorch.org/whl/cpu
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]" -c constraints.txt
 	touch $@
@@ -44,8 +44,12 @@ format: $(VENV)/ready ## format and fix imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/ready ## write the generated pages: docs/ops.md, docs/passes.md, the tour in ARCHITECTURE.md
+	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/tour.py
+
 bench: $(VENV)/ready ## the CPU benchmarks; writes benchmarks/results/
-	$(BIN)/python benchmarks/cpu.py
+	for script in kernels models overhead compile_time; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) $(RUNTIME_VENV) out build dist *.egg-info

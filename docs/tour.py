@@ -1,43 +1,31 @@
 """Write the tour of ARCHITECTURE.md: one attention block through every level, as the compiler really prints it.
 
-`python docs/tour.py` rewrites the text between the markers; `tests/test_tour.py` checks that it is current.
+`python docs/tour.py` rewrites the text between the markers; `tests/test_docs.py` checks that it is current. Left
+out of the compiler's text are hashes in the names of kernels, locations, and, marked by `…`, types of operands (each
+is stated where the value is made) and what a chapter is not about. Long lines are broken.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import lamina
+from lamina.compiler.api import compile_graph
 
 ARCHITECTURE = Path(__file__).parent.parent / "ARCHITECTURE.md"
 BEGIN, END = "<!-- tour:begin (written by docs/tour.py) -->", "<!-- tour:end -->"
 TARGET = "x86-64-v3"
-# Lines of a listing that are shown; the rest is counted.
-SHOWN = 40
-
-CHAPTERS = (
-    (
-        "lamina",
-        "The graph as it was captured: one function of `lamina` ops. Composites are whole, every op has a location"
-        " (not printed here), weights are symbols and their data is elsewhere.",
-    ),
-    (
-        "kernels",
-        "Ops grouped into kernels. `@main` only launches; `@init` does once what depends on weights alone, such as packing"
-        " the matrices. Views are inside the kernels that read through them; equal kernels are one function.",
-    ),
-    ("linalg", "One kernel, the layer norm, in upstream's linalg: reductions and maps on tensors, nothing decided yet."),
-    ("loops", "The same kernel as loops over flat buffers; `%begin` and `%end` are the rows that a thread was given."),
-    ("llvm", "In the LLVM dialect, with the kernel ABI around it."),
-    ("asm", "And what the processor runs: the inner loop that sums the squares, eight rows of lanes at a time."),
-)
+WIDTH = 130  # columns of a listing
 
 
 class Attention(torch.nn.Module):
-    """Pre-norm self-attention with a residual: the block that the tour follows."""
+    """Self-attention after a layer norm, and around both a residual."""
 
     def __init__(self, width: int = 64, heads: int = 4):
         super().__init__()
@@ -53,34 +41,190 @@ class Attention(torch.nn.Module):
         return x + self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
-def listing(compiled, level: str) -> str:
-    """The text of one level, cut to the chapter's subject and length."""
-    text = compiled.asm() if level == "asm" else compiled.ir(level)
-    if level in ("linalg", "loops", "llvm", "asm"):
-        text = subject(text, level)
-    lines = [re.sub(r" loc\(.*\)$", "", line)[:180] for line in text.splitlines() if not line.startswith("#loc")]
-    if len(lines) > SHOWN:
-        lines = lines[:SHOWN] + [f"… {len(lines) - SHOWN} more lines"]
-    return "\n".join(lines)
-
-
-def subject(text: str, level: str) -> str:
-    """The part of a level's text that is about the layer norm kernel."""
-    parts = re.split(r"(?m)^(?=// -----)", text) if level != "asm" else re.split(r"(?m)^(?=\t\.globl)", text)
-    return next((p for p in parts if "layer_norm" in p), parts[0])
-
-
 def tour() -> str:
+    """All chapters, in order."""
     torch.manual_seed(0)
     compiled = lamina.compile(Attention().eval(), (torch.randn(2, 16, 64),), target=TARGET)
-    chapters = []
-    for number, (level, words) in enumerate(CHAPTERS, 1):
-        fence = "asm" if level == "asm" else "mlir"
-        chapters += [f"### {number}. `{level}`", "", words, "", f"```{fence}", listing(compiled, level), "```", ""]
-    return "\n".join(chapters)
+    texts = {level: compiled.ir(level) for level in ("lamina", "kernels", "linalg", "loops", "llvm", "asm")}
+    plan = compile_graph(compiled.exported.graph, TARGET).manifest["plan"]
+    chapters: list[tuple[str, str, str, Iterator[str]]] = [
+        (
+            "The program",
+            "What the user writes; `docs/tour.py` compiles it for an input of 2 × 16 × 64.",
+            "python",
+            iter(inspect.getsource(Attention.forward).rstrip().splitlines()),
+        ),
+        (
+            "`lamina`: the graph",
+            "One function of `lamina` ops, as the frontend captured it. `layer_norm`, `linear` and `attention` are whole; views are"
+            " ops; weights are symbols, whose data stay outside the IR.",
+            "mlir",
+            graph_lines(texts["lamina"]),
+        ),
+        (
+            "`kernels`: what is launched",
+            "After [the graph passes](docs/passes.md). `@main` only launches. `@init` runs once per version of the weights, here to"
+            " pack both matrices for the register tile. Views are in the kernels that read through them, and will be index maps. The"
+            " residual has joined the second projection, whose epilogue it is. (`@k1` and `@k5` are like `@k3` and `@k4`.)",
+            "mlir",
+            graph_lines(texts["kernels"], skip=("k1", "k5")),
+        ),
+        (
+            "`linalg`: one kernel",
+            "From here on every kernel goes alone. This is the layer norm: the op's own `lower` wrote reductions and maps on"
+            " tensors, and has decided nothing about loops. The mean, and what its distance from it is for each element:",
+            "mlir",
+            clipped(kernel(texts["linalg"], "layer_norm"), "#map", 28),
+        ),
+        (
+            "`loops`: the same kernel",
+            "`lamina-emit-loops` has asked for the value of each output element and inlined what it needs: three loops over a row"
+            " and no temporary. `%arg5` and `%arg6` are the rows that this thread was given; buffers are flat.",
+            "mlir",
+            clipped(kernel(texts["loops"], "layer_norm"), "func.func", 60),
+        ),
+        (
+            "`llvm`: the kernel ABI",
+            "In the LLVM dialect. The body has bare `noalias` pointers; `@layer_norm.range` takes them from the array of buffers"
+            " ([contracts §7](docs/contracts.md)), and `@layer_norm` hands ranges to `ctx->parallel_for`, or the whole range where it is one grain.",
+            "mlir",
+            clipped(function(kernel(texts["llvm"], "layer_norm"), "layer_norm.range"), "llvm.func", 30),
+        ),
+        (
+            "`asm`: what the processor runs",
+            "The innermost loops of the layer norm (sum, sum of squares, output: eight floats at a time):",
+            "asm",
+            inner_loops(kernel(texts["asm"], "layer_norm"), "layer_norm.body:"),
+        ),
+        (
+            "`asm` of a matrix product",
+            "And of the first projection: one step along K in its register tile, 6 rows by 2 vectors of sums, as `lamina-emit-matmul`"
+            " wrote it: two vectors of the packed matrix, then an element of each row times both.",
+            "asm",
+            widest_loop(kernel(texts["asm"], "packed_linear"), "vfmadd"),
+        ),
+        (
+            "The plan",
+            "What the host program does in one call, as data in the artifact's manifest; `lamina_main` is the same as native code.",
+            "text",
+            plan_lines(plan),
+        ),
+    ]
+    parts = []
+    for number, (title, words, language, lines) in enumerate(chapters):
+        shown = [part for line in lines for part in wrapped(line)]
+        parts += [f"### {number}. {title}", "", words, "", f"```{language}", *shown, "```", ""]
+    return "\n".join(parts)
+
+
+# -- what is shown of a level ------------------------------------------------------------------------------------------
+def wrapped(line: str) -> Iterator[str]:
+    """`line` without hashes in names, in as many lines as its length needs."""
+    line = re.sub(r"_[0-9a-f]{16}\b", "", line).rstrip()
+    indent = " " * (len(line) - len(line.lstrip()) + 6)
+    while len(line) > WIDTH and (cut := line.rfind(" ", len(indent) + 1, WIDTH)) > 0:
+        yield line[:cut]
+        line = indent + line[cut + 1 :]
+    yield line
+
+
+def graph_lines(text: str, skip: tuple[str, ...] = ()) -> Iterator[str]:
+    """The functions of a `lamina` or `kernels` module but those called `skip`, without attributes of functions,
+    locations and operand types."""
+    skipping = False
+    for line in text.splitlines():
+        if re.match(r"module|#|\}", line):
+            continue
+        line = re.sub(r" loc\([^()]*(\(.*\))?\)", "", line.removeprefix("  "))
+        if line.startswith("func.func"):
+            skipping = any(f"@{name}(" in line for name in skip)
+            line = re.sub(r" attributes \{.*\} \{$", _kind, line)
+        if skipping:
+            continue
+        line = re.sub(r"(, )?operandSegmentSizes = array<[^>]*>", "", line)
+        yield re.sub(r" : \(([^()]+)\) -> ", " : (…) -> ", line)
+
+
+def _kind(attributes: re.Match[str]) -> str:
+    kind = re.search(r'lamina\.kind = "\w+"', attributes[0])
+    return f" attributes {{{kind[0]}, …}} {{" if kind else " {"
+
+
+def kernel(text: str, name: str) -> list[str]:
+    """The lines about the first kernel whose name starts with `name`."""
+    parts = re.split(r"(?m)^(?://|#) -{20} ", text)
+    return next(p for p in parts if p.startswith(name)).splitlines()[1:]
+
+
+def function(lines: list[str], name: str) -> list[str]:
+    """The function called `name` in the lines of one kernel, up to its closing brace."""
+    plain = [re.sub(r"_[0-9a-f]{16}\b", "", line) for line in lines]
+    start = next(i for i, line in enumerate(plain) if f"func @{name}(" in line)
+    end = next(i for i in range(start, len(plain)) if plain[i] == "  }")
+    return lines[start : end + 1]
+
+
+def clipped(lines: list[str], first: str, count: int) -> Iterator[str]:
+    """At most `count` lines from the first that has `first` in it; the function's attributes are left out."""
+    start = next(i for i, line in enumerate(lines) if first in line)
+    shown = [line.removeprefix("  ") for line in lines[start:] if line not in ("", "}", "module {")]
+    for line in shown[:count]:
+        yield re.sub(r" attributes \{.*\} \{$", " attributes {…} {", line)
+    if len(shown) > count:
+        yield f"  … {len(shown) - count} more lines"
+
+
+def blocks(lines: list[str]) -> Iterator[list[str]]:
+    """The basic blocks of assembly that jump to their own label: innermost loops."""
+    label, block = "", []
+    for line in lines:
+        if re.match(r"[.\w]+:", line):
+            label, block = line.partition(":")[0], [line]
+        elif label and not line.startswith("\t."):
+            block.append(line.expandtabs(4))
+            if re.match(rf"\s+j\w+\s+{re.escape(label)}$", line):
+                yield block
+                label = ""
+
+
+def inner_loops(lines: list[str], entry: str) -> Iterator[str]:
+    """The innermost loops of the function whose label (but for the hash) is `entry`."""
+    plain = [re.sub(r"_[0-9a-f]{16}\b", "", line) for line in lines]
+    start = plain.index(entry)
+    end = next(i for i in range(start, len(lines)) if plain[i].startswith(".Lfunc_end"))
+    for block in blocks(lines[start + 1 : end]):
+        yield from block
+
+
+def widest_loop(lines: list[str], instruction: str) -> Iterator[str]:
+    """The innermost loop in which `instruction` has most results."""
+
+    def results(block: list[str]) -> int:
+        return len({line.split()[-1] for line in block if instruction in line})
+
+    yield from max(blocks(lines), key=results)
+
+
+def plan_lines(plan: dict[str, Any]) -> Iterator[str]:
+    """The launches of a plan, each with the names of its buffers."""
+    names = {
+        "input": [i["name"] for i in plan["inputs"]],
+        "weight": [w["name"] for w in plan["weights"]],
+        "output": [o["name"] for o in plan["outputs"]],
+    }
+    for title, part in (("init, once", plan["init"]), ("main, each call", plan)):
+        yield f"{title}:"
+        for launch in part["launches"]:
+            arguments = [names[s][i] if s in names else f"{s}{i}" for s, i in launch["args"]]
+            yield f"    {launch['label']}({', '.join(arguments)})"
+        yield from (
+            f"    arena{i}: {a['bytes']} bytes, launches {a['first']} to {a['last']}"
+            for i, a in enumerate(part["arena"])
+        )
 
 
 def rewritten(text: str) -> str:
+    """`text` with the tour between its markers."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n\n{tour()}\n{END}{rest.split(END)[1]}"
 

@@ -10,7 +10,7 @@ from .observing import observed, observer_of, report
 
 
 @click.command("opt")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), required=False)
 @click.option("--passes", "-p", default=None, metavar="PIPELINE", help="Passes of ours and of MLIR, comma-separated.")
 @click.option("--run-reproducer", is_flag=True, help="Run the pipeline that is written in FILE.")
 @click.option("--list", "listing", is_flag=True, help="List our passes and their options, and stop.")
@@ -27,6 +27,8 @@ def opt_command(file, passes, run_reproducer, listing, output, generic, location
     if listing:
         click.echo(list_passes())
         return
+    if file is None:
+        raise click.UsageError("say which FILE of MLIR to run passes on (-: standard input)")
     from ..compiler.lowering import parse_module
     from ..dialects.mlir_context import context
     from ..passes.pass_manager import run

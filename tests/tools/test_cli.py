@@ -86,7 +86,11 @@ def test_opt_unknown_pass_is_one_line(lamina):
 
 
 def test_opt_lists_our_passes(lamina):
-    assert "lamina-kernel-abi\n    " in lamina("opt", "k.mlir", "--list").stdout
+    assert "lamina-kernel-abi\n    " in lamina("opt", "--list").stdout
+
+
+def test_opt_without_a_file(lamina):
+    assert "say which FILE" in lamina("opt", "-p", "cse", status=2).stderr
 
 
 def test_opt_times_and_prints_to_standard_error(lamina):
