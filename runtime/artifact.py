@@ -166,6 +166,20 @@ class Artifact:
                 raise ArtifactError(f"{self.path}: weight '{name}' has {data.size} bytes, expected {count}")
             return data
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self._data)
+
+    def weight_offset(self, name: str) -> int:
+        """Where a weight starts in the file."""
+        self.weight_bytes(name)
+        return self._members[self.manifest["weights"][name]["file"]].offset
+
+    def code_bytes(self, entry: str, target: str) -> int:
+        """Bytes of the code of one program."""
+        return self._members[self._entry(entry)["programs"][target]["code"]].size
+
     def weight(self, name: str) -> np.ndarray:
         """A weight as a read-only array in the mapping."""
         weight = self.manifest["weights"][name]

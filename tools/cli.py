@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Run an artifact.",
     "opt": "Run passes on a file of MLIR.",
     "inspect": "Show what is in an artifact.",
+    "header": "Write lamina.h and a shared object for C programs.",
     "ops": "List the ops, or those that a model needs and Lamina lacks.",
     "targets": "List the machines that can be compiled for.",
     "bench": "Measure an artifact.",
