@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
@@ -198,7 +199,8 @@ UNSURE_STRIDES = (torch.ops.aten.roll.default,)
 
 def loses_writes(gm: torch.fx.GraphModule) -> bool:
     """True for Dynamo graphs that AOTAutograd gets wrong itself: writes through `unfold`, whose inverse drops elements."""
-    names = {n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "") for n in gm.graph.nodes}
+    calls = [n.target for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
+    names = {t if isinstance(t, str) else getattr(t, "__name__", "") for t in calls if t is not F.unfold}
     written = any(name.endswith("_") and not name.endswith("__") for name in names) or "setitem" in names
     return "unfold" in names and written
 

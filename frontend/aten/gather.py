@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...dialects.dims import Dim
+from ...dialects.dims import Dim, ceildiv, product
 from ...dialects.op import normalize_dim
 from .promotion import number, result_type
 from .registry import Value, aten, require
@@ -76,6 +76,20 @@ def stack(c: Any, xs: Sequence[Value], dim: int = 0) -> Value:
     return c.op("concat", *(p.value for p in parts), dim=d)
 
 
+@aten("_chunk_cat")
+def chunk_cat(c: Any, xs: Sequence[Value], dim: int, chunks: int) -> Value:
+    """Every tensor padded to `chunks` equal chunks along `dim`, the rest of it flattened, side by side."""
+    d = normalize_dim(dim, c.type(xs[0]).rank)
+    parts = []
+    for x in xs:
+        t = T(c, x)
+        size, lead = ceildiv(t.shape[d], chunks), t.shape[:d]
+        high = tuple(size * chunks - n if k == d else 0 for k, n in enumerate(t.shape))
+        t = t.op("pad", low=(0,) * t.rank, high=high, value=number(0, t.dtype), mode="constant")
+        parts.append(t.reshape(*lead, chunks, size * product(t.shape[d + 1 :])))
+    return c.op("concat", *(p.value for p in parts), dim=d + 1)
+
+
 # -- padding ----------------------------------------------------------------------------------------------------
 @aten("constant_pad_nd")
 def constant_pad(c: Any, x: Value, pads: Sequence[Dim], value: Any = 0) -> Value:
@@ -105,14 +119,27 @@ def pad(c: Any, x: Value, pads: Sequence[Dim], mode: Any = "constant", value: An
 
 
 def _pad(t: T, pads: Sequence[Dim], mode: str, value: Any = 0) -> T:
-    """torch's pads: (before, after) of the last dim first; a negative amount takes elements away."""
+    """torch's pads: (before, after) of the last dim first; a negative amount takes elements away.
+
+    It does so before a circular padding and after all others, whose new elements come from those taken away too.
+    """
     pairs = [(0, 0)] * (t.rank - len(pads) // 2) + [(pads[i], pads[i + 1]) for i in range(len(pads) - 2, -1, -2)]
-    for d, (low, high) in enumerate(pairs):
-        cut_low, cut_high = (-p if isinstance(p, int) and p < 0 else 0 for p in (low, high))
-        if cut_low or cut_high:
-            t = t.slice(d, cut_low, t.shape[d] - cut_low - cut_high)
-    kept = [tuple(0 if isinstance(p, int) and p < 0 else p for p in pair) for pair in pairs]
-    if all(p == (0, 0) for p in kept):
-        return t
-    low, high = (tuple(p[i] for p in kept) for i in (0, 1))
-    return t.op("pad", low=low, high=high, value=number(value, t.dtype), mode=mode)
+    if mode == "circular":
+        t = _cut(t, pairs)
+    low, high = (tuple(0 if _negative(pair[i]) else pair[i] for pair in pairs) for i in (0, 1))
+    if any(p != 0 for p in (*low, *high)):
+        t = t.op("pad", low=low, high=high, value=number(value, t.dtype), mode=mode)
+    return t if mode == "circular" else _cut(t, pairs)
+
+
+def _negative(amount: Dim) -> bool:
+    return isinstance(amount, int) and amount < 0
+
+
+def _cut(t: T, pairs: Sequence[tuple[Dim, Dim]]) -> T:
+    """`t` without what negative amounts take away."""
+    for d, pair in enumerate(pairs):
+        low, high = (-p if _negative(p) else 0 for p in pair)
+        if low or high:
+            t = t.slice(d, low, t.shape[d] - low - high)
+    return t

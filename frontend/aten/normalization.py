@@ -95,14 +95,19 @@ def group_norm(
 def batch_norm_no_training(
     c: Any, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, momentum: float, eps: float
 ) -> tuple:
-    return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None
+    return batch_norm_inference(c, x, weight, bias, mean, variance, eps), _nothing(c, 1), _nothing(c, 2)
 
 
 @aten("_batch_norm_no_update")
 def batch_norm_no_update(
     c: Any, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, momentum: float, eps: float
 ) -> tuple:
-    return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None, None
+    return (
+        batch_norm_inference(c, x, weight, bias, mean, variance, eps),
+        _nothing(c, 1),
+        _nothing(c, 2),
+        c.scalar(0, "u8", (0,)),
+    )
 
 
 @aten("batch_norm")
@@ -137,7 +142,7 @@ def native_batch_norm(
     eps: float,
 ) -> tuple:
     if not training:
-        return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None
+        return batch_norm_inference(c, x, weight, bias, mean, variance, eps), _nothing(c, 1), _nothing(c, 2)
     require(mean is None and variance is None, "running statistics that change")
     y, batch_mean, rstd, _ = batch_norm_training(c, x, weight, bias, eps)
     return y.value, batch_mean.value, rstd.value
@@ -164,7 +169,13 @@ def batch_norm_functional(
 ) -> tuple:
     """Also gives the running statistics after the step: `(1 - momentum) * old + momentum * batch`, variance unbiased."""
     if not training:
-        return batch_norm_inference(c, x, weight, bias, mean, variance, eps), None, None, mean, variance
+        return (
+            batch_norm_inference(c, x, weight, bias, mean, variance, eps),
+            _nothing(c, 1),
+            _nothing(c, 2),
+            mean,
+            variance,
+        )
     y, batch_mean, rstd, unbiased = batch_norm_training(c, x, weight, bias, eps)
     new_mean = _blend(T(c, mean), batch_mean, momentum)
     new_variance = _blend(T(c, variance), unbiased, momentum)
@@ -178,7 +189,13 @@ def batch_norm_with_update(
     y, batch_mean, rstd, new_mean, new_variance = batch_norm_functional(
         c, x, weight, bias, mean, variance, True, momentum, eps
     )
-    return y, batch_mean, rstd, None, new_mean, new_variance
+    return y, batch_mean, rstd, c.scalar(0, "u8", (0,)), new_mean, new_variance  # the 0 bytes are cuDNN's
+
+
+def _nothing(c: Any, result: int) -> Value | None:
+    """Result number `result` where eager gives no elements; None (not ours) where it gives some."""
+    type = c.out_type[result]
+    return c.scalar(0.0, type.dtype, type.shape) if type is not None and 0 in type.shape else None
 
 
 def batch_norm_inference(c: Any, x: Value, weight: Any, bias: Any, mean: Value, variance: Value, eps: float) -> Value:

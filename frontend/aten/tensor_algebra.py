@@ -10,7 +10,7 @@ from ...dialects.families.views import contiguous_strides
 from ...dialects.op import normalize_dim
 from .creation import literal
 from .promotion import as_value, number, result_type
-from .registry import Value, aten, require
+from .registry import Unsupported, Value, aten, require
 from .tensor_math import T
 
 
@@ -141,16 +141,32 @@ def put(c: Any, x: Value, index: Value, src: Value, accumulate: bool = False) ->
 def masked_index(c: Any, x: Value, mask: Value, indices: Sequence[Value | None], fill: Any) -> Value:
     """`x[indices]` where `mask`, else `fill`; indices under a false mask may lie anywhere."""
     t = T(c, x)
-    given = []
-    for d, index in enumerate(indices):
-        if index is not None:
-            i = T(c, index)
-            top = T(c, as_value(c, t.shape[d] - 1, i.dtype))
-            given.append((d, i.op("maximum", 0).op("minimum", top)))
+    given = _clamped(t, indices)
     if t.numel(*range(t.rank)) == 0:
         return c.scalar(number(fill, t.dtype), t.dtype, c.out_type.shape)
-    read = t.op("index", *(i for _, i in given), dims=tuple(d for d, _ in given), wrap=False)
+    read = t.op("index", *given.values(), dims=tuple(given), wrap=False)
     return T(c, mask).where(read, number(fill, t.dtype)).value
+
+
+@aten("_unsafe_masked_index_put_accumulate")
+def masked_index_put(c: Any, x: Value, mask: Value, indices: Sequence[Value | None], values: Value) -> Value:
+    """Adds `values` where `mask` to `x[indices]`; indices under a false mask may lie anywhere."""
+    t = T(c, x)
+    given = _clamped(t, indices)
+    if t.numel(*range(t.rank)) == 0 or not given:
+        raise Unsupported("no elements, or no indices")
+    added = T(c, mask).where(T(c, values), 0)
+    return t.op("index_put", added, *given.values(), dims=tuple(given), accumulate=True).value
+
+
+def _clamped(t: T, indices: Sequence[Value | None]) -> dict[int, T]:
+    """The indices by dim, brought into their dims."""
+    given = {}
+    for d, index in enumerate(indices):
+        if index is not None:
+            i = T(t.c, index)
+            given[d] = i.op("maximum", 0).op("minimum", T(t.c, as_value(t.c, t.shape[d] - 1, i.dtype)))
+    return given
 
 
 # -- windows ----------------------------------------------------------------------------------------------------

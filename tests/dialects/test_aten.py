@@ -169,6 +169,10 @@ CASES = {
         ints(3, 4),
     ),
     "joined": (lambda a, b: (torch.cat([a, b], 1), torch.stack([a, a * 2], 1), torch.hstack([a, a])), x(2, 3), x(2, 1)),
+    "padded_by_less_than_nothing": (
+        lambda a: (F.pad(a, (-3, 2), mode="replicate"), F.pad(a, (2, -3), mode="reflect")),
+        x(1, 2, 3),
+    ),
     "joined_dtypes": (lambda a, b: torch.cat([a, b]), ints(3, 2), x(3)),
     "padded": (
         lambda a: (

@@ -122,6 +122,24 @@ case("batch_norm", lambda *a: F.batch_norm(*a, eps=1e-3), x(2, 3, 4), x(3), x(3)
 gradient_case(
     "batch_norm_train", lambda v, w, b: F.batch_norm(v, None, None, w, b, training=True), x(4, 3, 5), x(3), x(3)
 )
+case(
+    "batch_norm_functional_eval",
+    lambda *a: aten._native_batch_norm_legit_functional(*a, False, 0.1, 1e-5),
+    x(2, 3, 4),
+    x(3),
+    x(3),
+    x(3),
+    x(3).abs(),
+)
+case(
+    "batch_norm_with_update",
+    lambda *a: aten._batch_norm_with_update_functional(*a, 0.1, 1e-5),
+    x(2, 3, 4),
+    x(3),
+    x(3),
+    x(3),
+    x(3).abs(),
+)
 case("batch_norm_functional", lambda *a: aten._native_batch_norm_legit_functional(*a, True, 0.1, 1e-5),
      x(4, 3, 5), x(3), x(3), x(3), x(3).abs())  # fmt: skip
 gradient_case("layer_norm", lambda v, w, b: F.layer_norm(v, (5,), w, b), x(3, 4, 5), x(5), x(5))
@@ -184,6 +202,15 @@ case(
     x(6),
 )
 case("index_put_mask", lambda v: v.index_put((v > 0,), torch.tensor(9.0)), x(4, 4))
+case(
+    "masked_index_put",
+    lambda v, m, i, s: aten._unsafe_masked_index_put_accumulate(v, m, [i, None], s),
+    x(4, 3),
+    positions(2, 5, 1) > 0,
+    torch.tensor([1, 9, -7, 1, 3]),
+    x(5, 3),
+)
+case("chunk_cat", lambda a, b: aten._chunk_cat([a, b], 1, 2), x(2, 3, 2), x(2, 4))
 case("block_scatters", lambda v, s: (v.slice_scatter(s, 0, 1, 5, 2), v.select_scatter(s[0], 0, -1)), x(6, 4), x(2, 4))
 gradient_case("select_and_slice_backward", lambda v: v[1, 1:4:2] * v[0, :2], x(3, 6))
 

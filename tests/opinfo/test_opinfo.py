@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from table import is_compiled
+from opinfo.table import is_compiled
 
 pytest.importorskip("torch", reason="OpInfo is torch's")
 HERE = Path(__file__).parent
