@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))  # as pytest does
 
 
 def state(report: dict) -> str:
@@ -59,7 +59,7 @@ def main() -> None:
         lines = [json.loads(x) for x in options.source.read_text().splitlines() if x.startswith('{"op"')]
         reports = {r["op"]: r for r in lines}
     else:
-        from test_opinfo import sweep
+        from opinfo.test_opinfo import sweep
 
         reports = sweep(sorted(inductor))
     (HERE.parent.parent / "docs" / "opinfo.md").write_text(table(reports, inductor))
