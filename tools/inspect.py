@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from ..runtime.artifact import Artifact
 
 
 @click.command("inspect")
@@ -18,17 +21,18 @@ def inspect_command(artifact: str, as_json: bool, launches: bool) -> None:
     """Show the entry points, signatures, targets and weights of ARTIFACT."""
     from ..runtime.artifact import read_artifact
 
-    manifest = read_artifact(artifact).manifest
+    read = read_artifact(artifact)
     if as_json:
-        click.echo(json.dumps(manifest, indent=2))
+        click.echo(json.dumps(read.manifest, indent=2))
         return
-    for line in describe(manifest, launches):
+    for line in describe(read, launches):
         click.echo(line)
 
 
-def describe(manifest: dict[str, Any], launches: bool) -> Iterator[str]:
+def describe(artifact: Artifact, launches: bool) -> Iterator[str]:
     """The manifest for people, line by line."""
-    yield f"made by {manifest['producer']}, schema {manifest['schema']}"
+    manifest = artifact.manifest
+    yield f"made by {manifest['producer']}, schema {manifest['schema']}, {_bytes(artifact.size)}"
     for name, entry in manifest["entries"].items():
         programs = entry["programs"]
         plan = next(iter(programs.values()))["plan"]
@@ -44,13 +48,19 @@ def describe(manifest: dict[str, Any], launches: bool) -> Iterator[str]:
         for target, program in programs.items():
             count = len(program["plan"]["launches"])
             needs = f", needs {' '.join(program['flags'])}" if program["flags"] else ""
-            yield f"  {target}: {count} launches{needs}"
+            code = _bytes(artifact.code_bytes(name, target))
+            yield f"  {target}: {count} launches, {code} of code{needs}"
             if launches:
                 yield from map(_launch, itertools.count(), program["plan"]["launches"])
     weights = manifest["weights"]
-    yield f"{len(weights)} weights" + (":" if weights else "")
+    stored = sum(artifact.weight_bytes(name).size for name in {w["file"]: name for name, w in weights.items()}.values())
+    yield f"{len(weights)} weights" + (f", {_bytes(stored)}:" if weights else "")
     for name, w in weights.items():
         yield f"  {name}: {w['dtype']}{w['shape']}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
 def _launch(number: int, launch: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ OBJDUMP = Path(llvm.__path__[0]) / "bin" / "llvm-objdump"
 
 class Machine(Loaded):
     def __init__(self, image: bytes, path: Path, imports):
-        super().__init__(image, imports, relative=1027, symbol=(1025, 257))
+        super().__init__(image, imports, relative=1027, symbol=(1025, 1026, 257))
         path.write_bytes(image)
         shown = subprocess.run([OBJDUMP, "-d", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
         lines = re.findall(r"^ *([0-9a-f]+):[ \t]+(\w[\w.]*)[ \t]*(.*?)(?:[ \t]*<.*)?$", shown.stdout, re.M)

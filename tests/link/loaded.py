@@ -27,7 +27,8 @@ class Loaded:
             names.append(bytes(self.memory[at : self.memory.index(0, at)]).decode())
             if section:
                 self.symbols[names[-1]] = value
-        for at in range(tags[7], tags[7] + tags[8], 24):
+        tables = [(tags[7], tags[8]), (tags.get(23, 0), tags.get(2, 0))]  # DT_RELA; DT_JMPREL, which only lld makes
+        for at in (at for start, size in tables for at in range(start, start + size, 24)):
             place, info, addend = struct.unpack_from("<QQq", self.memory, at)
             value = BASE + addend
             if info & 0xFFFFFFFF != relative:

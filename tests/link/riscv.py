@@ -14,7 +14,7 @@ def _signed(value: int, bits: int) -> int:
 
 class Machine(Loaded):
     def __init__(self, image: bytes, imports):
-        super().__init__(image, imports, relative=3, symbol=(2,))
+        super().__init__(image, imports, relative=3, symbol=(2, 5))
 
     def call(self, name, *arguments):
         """Run function `name`; returns a0 as a signed 32-bit number."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -52,6 +53,7 @@ def test_inspect(folder):
     text = command(folder, "inspect", "layer.lamina", "--launches").stdout
     assert "main(x: f32[batch, 8]) -> y: f32[batch, 4]" in text
     assert "size 1 <= batch <= 64" in text and "w: f32[4, 8]" in text and "linear_relu_" in text
+    assert re.search(r"launches, \d+\.\d kB of code", text) and re.search(r"weights, 0\.1 kB:", text)
 
 
 def test_inspect_as_json(folder):
