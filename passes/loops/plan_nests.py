@@ -42,6 +42,7 @@ class Nest:
     kept: list[KeptRow] = field(default_factory=list)
     cross: Loop | None = None  # this outer loop and the innermost one are walked in square tiles
     work: float = 1.0  # of one element, in scalar operations
+    terms: Dim = 1  # elements that are read for one, where an item is one result of a reduction
 
     @property
     def blocks(self) -> dict[str, int]:
@@ -62,7 +63,9 @@ class Nest:
     @property
     def item_work(self) -> tuple[float, Dim]:
         """The work of one item as a factor and a size."""
-        return self.work * self.lanes * (BLOCK if self.cross else 1), dims.product(l.extent for l in self.inner)
+        return self.work * self.lanes * (BLOCK if self.cross else 1), self.terms * dims.product(
+            l.extent for l in self.inner
+        )
 
 
 def plan_nests(graph: TensorGraph) -> list[Nest]:
@@ -130,10 +133,8 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
     memory_order = [l for l in space.loops if any(l is o for o in outer)]
     nest = Nest(results, space.values["f"], outer, inner, memory_order=memory_order, lanes=lanes)
     nest.work = _work(accesses)
-    for r in accesses.reductions:
-        for d in r.names:
-            extent = r.generic.extents[d]
-            nest.work *= extent if isinstance(extent, int) and not inner else 1
+    if not inner:
+        nest.terms = _terms(accesses)
     nest.kept = [k for k in find_kept(accesses) if _fixed_in_row(k, inner)]
     return nest
 
@@ -141,6 +142,13 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
 def _work(accesses: Accesses) -> float:
     """The work of one element, in scalar operations."""
     return 1 + 0.25 * accesses.operations + 4 * accesses.functions + 0.5 * len(accesses.loads)
+
+
+def _terms(accesses: Accesses) -> Dim:
+    """The terms of the longest reduction: a symbolic one counts as longer than any number."""
+    totals = [dims.product(r.generic.extents[d] for d in r.names) for r in accesses.reductions]
+    symbolic = [t for t in totals if not isinstance(t, int)]
+    return symbolic[0] if symbolic else max((t for t in totals if isinstance(t, int)), default=1)
 
 
 def _rows(accesses: Accesses) -> list[Reduction]:

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from support.graph_kernel import graph_kernel, run_both
+from mlir import ir
+from support.graph_kernel import graph_kernel, graph_module, run_both
 from support.random_graph import random_graph
 
 from lamina.dialects import dims
 from lamina.dialects.record import Graph, Symbol, TensorType
+from lamina.passes.loops.emit_loops import emit_loops
 
 
 def _graph(name, types, build, symbols=()):
@@ -41,9 +43,9 @@ def test_a_row_sum_and_its_softmax_share_one_nest():
 
 
 def test_softmax_computes_each_exponential_once():
-    ir = graph_kernel(_graph("s", [_f32(6, 40)], lambda g, x: g.add("softmax", x, dim=1))).llvm_ir
-    assert ir.count("float 0x4168000000000000") == 1  # the constant that rounds: one expansion
-    assert ir.count("fdiv") == 1
+    text = graph_kernel(_graph("s", [_f32(6, 40)], lambda g, x: g.add("softmax", x, dim=1))).llvm_ir
+    assert text.count("float 0x4168000000000000") == 1  # the constant that rounds: one expansion
+    assert text.count("fdiv") == 1
 
 
 @pytest.mark.parametrize("shape, dim", [((7, 33), 0), ((7, 64), 0), ((3, 5, 40), 1), ((2, 9, 4), 1), ((1, 8), 0)])
@@ -158,8 +160,8 @@ def test_a_tile_does_not_outlive_the_branch_that_read_it():
 
 
 def test_a_mean_of_a_small_window_stays_a_loop_for_the_vectoriser():
-    ir = graph_kernel(_graph("m", [_f32(64, 49)], lambda g, x: g.add("mean", x, dims=(1,)))).llvm_ir
-    assert "llvm.loop.unroll.disable" in ir
+    text = graph_kernel(_graph("m", [_f32(64, 49)], lambda g, x: g.add("mean", x, dims=(1,)))).llvm_ir
+    assert "llvm.loop.unroll.disable" in text
 
 
 def test_gelu_is_more_accurate_than_eager():
@@ -170,3 +172,13 @@ def test_gelu_is_more_accurate_than_eager():
     assert np.abs(got - exact).max() <= 1.1 * np.abs(eager - exact).max()
     middle = np.abs(x) < 5  # in float64, torch's gelu itself cancels below
     np.testing.assert_allclose(got[middle], exact[middle], rtol=4e-6, atol=1e-40)
+
+
+def test_long_symbolic_rows_are_shared_between_threads():
+    d0, d1 = dims.symbol("d0"), dims.symbol("d1")
+    g = _graph("s", [_f32(d0, d1)], lambda g, x: g.add("sum", x, dims=(1,), dtype="f32"), [("d0", 0, 0), ("d1", 0, 1)])
+    with ir.Context(), ir.Location.unknown():
+        module = graph_module(g)
+        emit_loops(module)
+        grain = ir.StringAttr(module.body.operations[0].attributes["lamina.grain"]).value
+    assert dims.evaluate(dims.parse(grain), {"d1": 1 << 20}) == 1
