@@ -55,7 +55,7 @@ class Evaluator(Walk):
         self.ordered: set[ir.Value] = set()  # and of maxima and minima that are kept as integer keys
         self.kept: dict[ir.Value, list[KeptRow]] = {}
         self.row_width = 1
-        self.sum_block = 4096  # f32 terms per block of a long sum: LLVM spreads them over 32 partial sums
+        self.sum_block = 1024  # f32 terms per block of a long sum: LLVM spreads them over 32 partial sums
         self.buffers = dict(buffers)
         self.status = status
 

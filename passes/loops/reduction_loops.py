@@ -1,11 +1,11 @@
 """The loops of a reduction: accumulators in registers, and long f32 sums in blocks.
 
 One f32 accumulator over a million elements loses four digits. LLVM spreads a loop over several vectors of partial sums
-(the combining op is marked `reassoc`), which covers a few thousand elements; beyond that each block's sum is added
+(the combining op is marked `reassoc`), which covers a thousand elements; beyond that each block's sum is added
 to an f64 total:
 
     total: f64 = init
-    for block in 0..n step 4096:  total += f64(sum of the block in f32)
+    for block in 0..n step 1024:  total += f64(sum of the block in f32)
 """
 
 from __future__ import annotations
