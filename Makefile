@@ -19,7 +19,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]" -c constraints.txt
 	touch $@
 
-$(RUNTIME_VENV)/ready: pyproject.toml
+$(RUNTIME_VENV)/ready: pyproject.toml $(wildcard *.py runtime/*.py tools/*.py)
 	$(PYTHON) -m venv $(RUNTIME_VENV)
 	$(RUNTIME_VENV)/bin/python -m pip install -q --disable-pip-version-check .
 	rm -rf build *.egg-info
