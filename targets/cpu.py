@@ -55,6 +55,6 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     else:
         emitter = f"lamina-emit-{kind.replace('_', '-')}"
         if kind in TILE_KINDS:
-            by_lane = " by_lane=true" if f.has_lane_fma and kind != "attention" else ""
+            by_lane = " by_lane=true" if f.has_lane_fma else ""
             emitter += f"{{vector_bits={f.vector_bits} registers={f.registers}{by_lane}}}"
     return (emitter, "lamina-expand-math", *TO_LLVM)

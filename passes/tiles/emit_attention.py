@@ -41,7 +41,9 @@ FEW_ROWS = 4  # query rows up to which K and V are read in place
 
 
 @register
-def emit_attention(module: ir.Module, vector_bits: int = 256, registers: int = 16) -> None:
+def emit_attention(
+    module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False
+) -> None:  # fmt: skip
     """Replace each kernel of kind `attention` by loops over register tiles.
 
     Before: `%y, %lse = "lamina.attention"(%q, %k, %v)` on tensors.
@@ -50,16 +52,16 @@ def emit_attention(module: ir.Module, vector_bits: int = 256, registers: int = 1
     with module.context:
         for function in kernels(module, "attention"):
             with open_frame(function) as frame:
-                _Attention(frame, read_attention(frame), vector_bits, registers).emit()
+                _Attention(frame, read_attention(frame), vector_bits, registers, by_lane).emit()
 
 
 class _Attention:
     """One kernel."""
 
-    def __init__(self, frame: Frame, problem: AttentionProblem, vector_bits: int, registers: int):
+    def __init__(self, frame: Frame, problem: AttentionProblem, vector_bits: int, registers: int, by_lane: bool):
         self.frame, self.code, self.problem = frame, frame.code, problem
         p, code = problem, frame.code
-        self.tile = tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers)
+        self.tile = tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
         self.queries, self.keys, self.depth, self.width = (code.size(d) for d in (p.queries, p.keys, p.depth, p.width))
         few = isinstance(p.queries, int) and p.queries <= FEW_ROWS
         self.dots = few and p.k_view.strides[-1] == 1
