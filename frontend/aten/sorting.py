@@ -127,6 +127,28 @@ def _median(t: T, dim: int, keepdim: bool) -> Value:
     return _without(middle, dim, keepdim).value
 
 
+@aten("nanmedian")
+def nanmedian(c: Any, x: Value) -> Value:
+    t = T(c, x)
+    return _nanmedian(t.reshape(t.numel(*range(t.rank))), 0, False)
+
+
+@aten("nanmedian.dim")
+def nanmedian_dim(c: Any, x: Value, dim: int, keepdim: bool = False) -> tuple:
+    t = T(c, x)
+    return (_nanmedian(t, normalize_dim(dim, t.rank), keepdim) if t.rank else x), None
+
+
+def _nanmedian(t: T, dim: int, keepdim: bool) -> Value:
+    """The lower median of what is not NaN: NaNs are sorted last, and the middle is that of the rest."""
+    if not is_float(t.dtype):
+        return _median(t, dim, keepdim)
+    require(t.shape[dim] != 0, "a median of no elements")
+    count = t.op("isnan").op("logical_not").op("sum", dims=(dim,), keepdim=True, dtype="i64")
+    middle = (count - 1).op("maximum", 0).op("div", 2, rounding="floor")
+    return _without(t.op("sort", dim=dim)[0].op("gather", middle, dim=dim), dim, keepdim).value
+
+
 def _ranked(t: T, dim: int, at: Any, keepdim: bool) -> T:
     return _without(t.op("sort", dim=dim)[0].slice(dim, at, 1), dim, keepdim)
 

@@ -169,6 +169,28 @@ def _clamped(t: T, indices: Sequence[Value | None]) -> dict[int, T]:
     return given
 
 
+@aten("_trilinear")
+def trilinear(
+    c: Any,
+    a: Value,
+    b: Value,
+    d: Value,
+    expand_a: Sequence[int],
+    expand_b: Sequence[int],
+    expand_d: Sequence[int],
+    summed: Sequence[int],
+    unroll: int = 1,
+) -> Value:
+    """`sum(a * b * d)` along `summed`, once each operand has a dim of 1 at every position of its `expand`."""
+    made = []
+    for value, places in ((a, expand_a), (b, expand_b), (d, expand_d)):
+        t = T(c, value)
+        for place in places:
+            t = t.unsqueeze(place)
+        made.append(t)
+    return (made[0] * made[1] * made[2]).sum(tuple(summed)).value
+
+
 # -- windows ----------------------------------------------------------------------------------------------------
 @aten("im2col")
 def im2col(

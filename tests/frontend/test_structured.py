@@ -238,6 +238,13 @@ case(
     torch.tensor([[1.0, 3, 2], [torch.nan, 0, 1]]),
 )
 case("distances", lambda a, b: [torch.cdist(a, b, p) for p in (0.0, 1.0, 2.0, 3.0, torch.inf)], x(2, 3, 4), x(5, 4))
+case("distances_in_one_matrix", lambda v: [F.pdist(v, p) for p in (0.0, 1.0, 2.0, 3.0, torch.inf)], x(5, 4))
+case("bilinear_form", F.bilinear, x(4, 3), x(4, 5), x(2, 3, 5), x(2))
+case(
+    "nanmedian",
+    lambda v: (torch.nanmedian(v), *(torch.nanmedian(v, d).values for d in (0, 1)), torch.nanmedian(v.long())),
+    torch.where(x(5, 6) > 0.8, torch.nan, x(5, 6)),
+)
 case("max_unpool2d", lambda v: F.max_unpool2d(*F.max_pool2d(v, 2, return_indices=True), 2), x(2, 3, 4, 6))
 gradient_case("avg_pool3d", lambda v: F.avg_pool3d(v, 2, 1, 1), x(1, 2, 3, 4, 5))
 case(

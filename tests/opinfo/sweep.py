@@ -1,4 +1,4 @@
-"""torch's own OpInfo samples under a backend, against eager: `python sweep.py [--backend lamina] [--samples 2] [OP …]`.
+"""torch's own OpInfo samples under a backend, against eager: `python sweep.py [OP …]`.
 
 Prints one JSON line per op: {"op", "verdict", "graphs", "compiled", "eager", "fallback", "detail", "seconds"}. A verdict is "right", "wrong",
 "raises" (eager does not), or "frontend" where `aot_eager`, the same plumbing with no compiler behind it, fails alike.
@@ -42,7 +42,7 @@ def fresh(value):
 
 
 def widened(x):
-    return x.double() if isinstance(x, torch.Tensor) and x.dtype == torch.float32 else x
+    return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
 
 def same(got, want, values: bool = True, exact=None) -> str:
@@ -90,7 +90,7 @@ def run(op, sample, backend, wide=False):
         return compiled(x, args, kwargs)
 
 
-def sweep(op, backend: str, count: int) -> dict:
+def sweep(op, backend: str, dtype: torch.dtype, first: int, count: int) -> dict:
     report = {
         "op": op_name(op),
         "verdict": "right",
@@ -102,8 +102,8 @@ def sweep(op, backend: str, count: int) -> dict:
     }
     defined = not any(part in op.name for part in UNDEFINED)
     torch.manual_seed(0)
-    samples = list(itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=False), count))
-    for sample in samples:
+    samples = op.sample_inputs("cpu", dtype, requires_grad=False)
+    for sample in list(itertools.islice(samples, first, first + count)):
         try:
             want = run(op, sample, None)
         except Exception:
@@ -151,16 +151,19 @@ def counters(backend: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", default="lamina")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("ops", nargs="*")
     options = parser.parse_args()
-    known = {op_name(op): op for op in op_db if torch.float32 in op.supported_dtypes("cpu")}
+    dtype = getattr(torch, options.dtype)
+    known = {op_name(op): op for op in op_db if dtype in op.supported_dtypes("cpu")}
     for name in options.ops or known:
         if name not in known:
             continue  # another torch
         print(json.dumps({"start": name}), flush=True)
         start = time.perf_counter()
-        report = sweep(known[name], options.backend, options.samples)
+        report = sweep(known[name], options.backend, dtype, options.first, options.samples)
         print(json.dumps(report | {"seconds": round(time.perf_counter() - start, 1)}), flush=True)
 
 
