@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -208,12 +209,19 @@ class _Shared:
             self.block, self.cells[1] = allocate(size)
             self.size = size
 
+    def forget(self) -> None:
+        """In a forked child: no thread of the parent's runs here."""
+        self.cells[0] = 0
+
 
 _SHARED = _Shared()
 
 
 @functools.cache
 def _support() -> _Support | None:
+    weights.watch()  # a forked child must not run with its parent's threads: the epoch changes there
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_SHARED.forget)
     offset = compat.tensor_offset()
     library = Path(torch.__file__).parent / "lib"
     try:

@@ -38,7 +38,7 @@ class Counters:
     def fallback(self, op: str, reason: str, place: Location) -> None:
         """Note that a node runs in eager."""
         with self._lock:
-            entry = self._fallback.setdefault(op, {"count": 0, "reason": reason, "places": []})
+            entry = self._fallback.setdefault(op, {"count": 0, "reason": reason.splitlines()[0], "places": []})
             entry["count"] += 1
             where = str(place)
             if where not in entry["places"] and len(entry["places"]) < 20:
@@ -67,7 +67,11 @@ def _graph_breaks() -> dict[str, int]:
     torch = sys.modules.get("torch")
     if torch is None or "torch._dynamo" not in sys.modules:
         return {}
-    return dict(torch._dynamo.utils.counters.get("graph_break", {}))
+    found: dict[str, int] = {}
+    for reason, count in torch._dynamo.utils.counters.get("graph_break", {}).items():
+        first = reason.strip().splitlines()[0] if reason.strip() else "unknown"
+        found[first] = found.get(first, 0) + count
+    return found
 
 
 COUNTERS = Counters()

@@ -164,6 +164,18 @@ def test_thread_count_follows_torch(part):
         torch.set_num_threads(before)
 
 
+def test_in_a_forked_child(part):
+    import os
+
+    x, w = torch.randn(256, 256), torch.randn(256, 256)
+    _, (call,) = part(linear_softmax, x, w)
+    expected = call(x, w)[0].numpy().tobytes()
+    child = os.fork()
+    if child == 0:  # torch's own parallel ops would hang here
+        os._exit(0 if all(call(x, w)[0].numpy().tobytes() == expected for _ in range(2)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_memory_does_not_grow(part):
     import resource
 

@@ -50,7 +50,10 @@ def test_inference(name):
     nothing_in_eager()
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet18", "vit_tiny", "convnext_tiny", "gpt2_small", "dlrm"])
+SLOW = [pytest.param(n, marks=pytest.mark.full) for n in ("resnet18", "convnext_tiny", "gpt2_small")]
+
+
+@pytest.mark.parametrize("name", ["mlp", "vit_tiny", "dlrm", *SLOW])
 def test_training_step(name):
     model, args = SMALL[name]()
     eager = copy.deepcopy(model).train()
