@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 from mlir import ir
 
-from lamina.dialects import dims
+from lamina.dialects import dims, mlir_context
 from lamina.dialects.dtypes import DTYPES
 from lamina.passes import pass_manager
 from lamina.targets import get_target
@@ -97,9 +97,7 @@ def compile_kernel(
     text: str, plain: bool = False, target: str = "native", kind: str | None = None, context: ir.Context | None = None
 ) -> Kernel:
     """Compile the one kernel of a module at the linalg level (text) with the target's pipeline for its kind."""
-    context = context or ir.Context()
-    context.enable_multithreading(False)
-    with context:
+    with context or mlir_context.context():
         return compile_module(ir.Module.parse(text), plain, target, kind)
 
 
