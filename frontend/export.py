@@ -65,7 +65,7 @@ def from_file(path: str | Path) -> Exported:
 
 def missing_ops(path: str | Path) -> dict[str, list[Location]]:
     """The ops of a .pt2 file that cannot be compiled, each with the places where it is used."""
-    gm = _load(path).run_decompositions({}).graph_module
+    gm = _functional(_load(path)).graph_module
     _drop_checks(gm)
     missing: dict[str, list[Location]] = {}
     for node, reason in classify(gm).items():
@@ -122,13 +122,6 @@ def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[
         program.call_spec.out_spec,
         sorted((weights.keys() | state.keys()) - used),
     )
-
-
-def _load(path: str | Path) -> ExportedProgram:
-    try:
-        return torch.export.load(path)
-    except Exception as error:  # torch raises many kinds for a file that is no program
-        raise ExportError(f"{path} is not a torch.export program: {error}") from error
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:

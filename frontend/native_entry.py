@@ -223,7 +223,7 @@ def _support() -> _Support | None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_SHARED.forget)
     offset = compat.tensor_offset()
-    library = Path(torch.__file__).parent / "lib"
+    library = Path(str(torch.__file__)).parent / "lib"
     try:
         torch_cpu, torch_python = (ctypes.CDLL(str(library / f"libtorch_{n}.so")) for n in ("cpu", "python"))
         slots = {s: _address(torch_cpu, name) for s, name in _TORCH.items()}

@@ -23,11 +23,11 @@ class SizeError(ValueError):
 
 def to_dim(size: Any, names: Mapping[str, str] | None = None) -> Dim:
     """Turn an int or SymInt into a Dim; `names` maps torch's symbol names to new ones."""
+    if isinstance(size, torch.SymInt):
+        return from_sympy(size.node.expr, names or {})
     if isinstance(size, int) and not isinstance(size, bool):
         return size
-    if not isinstance(size, torch.SymInt):
-        raise SizeError(f"a size cannot be a {type(size).__name__}")
-    return from_sympy(size.node.expr, names or {})
+    raise SizeError(f"a size cannot be a {type(size).__name__}")
 
 
 def stride_to_dim(stride: Any, names: Mapping[str, str] | None = None) -> Dim:
@@ -66,15 +66,8 @@ def hint(size: Any) -> int | None:
     return size.node.hint if size.node.has_hint() else None
 
 
-def python_text(dim: Dim) -> str:
-    """Python source that computes `dim` from variables named like its symbols."""
-    if isinstance(dim, int):
-        return str(dim)
-    return str(dim)  # `floordiv`, `mod`, `max` and `min` are names in the generated code
-
-
 def python_names() -> dict[str, Callable[[int, int], int]]:
-    """The functions that `python_text` refers to."""
+    """The functions that the text of a Dim refers to."""
     return {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min}
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from ..dialects.record import Location
 
+_COUNTED = ("graphs", "direct", "parts", "kernels", "compiled_nodes", "eager_nodes", "training_graphs")
+
 
 class Counters:
     """Numbers since the start or the last `reset`; safe to use from several threads."""
@@ -24,9 +26,7 @@ class Counters:
     def reset(self) -> None:
         """Start again from zero."""
         with self._lock:
-            self._counts = dict.fromkeys(
-                ("graphs", "direct", "parts", "kernels", "compiled_nodes", "eager_nodes", "training_graphs"), 0
-            )
+            self._counts: dict[str, int] = {name: 0 for name in _COUNTED}
             self._fallback: dict[str, dict[str, Any]] = {}
             self._failures: list[str] = []
 
