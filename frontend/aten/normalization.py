@@ -225,7 +225,8 @@ def batch_norm_training(c: Any, x: Value, weight: Any, bias: Any, eps: float) ->
     scale = rstd if weight is None else rstd * T(c, weight).to(wide.dtype)
     y = centred * scale.reshape(*channel)
     y = y if bias is None else y + T(c, bias).to(wide.dtype).reshape(*channel)
-    kept = c.type(weight).dtype if weight is not None else wide.dtype
+    given = c.out_type[1] if isinstance(c.out_type, tuple) else None
+    kept = wide.dtype if given is None else given.dtype
     return y.to(t.dtype), mean.to(kept), rstd.to(kept), unbiased
 
 

@@ -52,3 +52,16 @@ def mvlgamma(c: Any, x: Value, p: int) -> Value:
     for j in range(1, p):
         total = total + (t - j / 2).op("lgamma")
     return (total + p * (p - 1) / 4 * math.log(math.pi)).to(dtype).value
+
+
+@aten("special_spherical_bessel_j0")
+def spherical_bessel_j0(c: Any, x: Value) -> Value:
+    """`sin(x) / x`, by its series near 0; 0 at infinity."""
+    dtype = c.out_type.dtype
+    t = T(c, c.cast(x, dtype)).to("f64")
+    square = t * t
+    near = T(c, c.scalar(0.0, "f64"))
+    for k in range(7, -1, -1):  # (-1)^k x^(2k) / (2k + 1)!
+        near = near * square + (-1) ** k / math.factorial(2 * k + 1)
+    far = t.op("isinf").where(0.0, t.op("sin") / t)
+    return t.abs().le(0.5).where(near, far).to(dtype).value

@@ -309,6 +309,11 @@ def test_sine_and_cosine_of_one_number():
     assert not check(lambda x: torch.polygamma(4, x), X.double())["failures"]
 
 
+def test_bf16_kept_across_blocks():
+    row = torch.tensor([1.5, torch.nan, -2.0, torch.inf]).bfloat16()
+    assert not check(lambda x, s: torch.diagonal_scatter(x, s), X[:, :4].bfloat16(), row, tolerance=0)["failures"]
+
+
 def test_as_strided_of_a_rolled_channels_last_tensor():
     x = torch.arange(100).reshape(2, 5, 2, 5).to(memory_format=torch.channels_last)
     check(lambda x: torch.as_strided(torch.roll(x, -1, 0), (5, 10), (4, 1), 0), x)

@@ -211,6 +211,15 @@ case(
     x(5, 3),
 )
 case("chunk_cat", lambda a, b: aten._chunk_cat([a, b], 1, 2), x(2, 3, 2), x(2, 4))
+DEGREES, POINTS = (
+    torch.arange(-1.0, 12.0)[:, None],
+    torch.tensor([-3.0, -1.5, -1, -0.7, -0.2, 0, 0.4, 0.5, 0.9, 1, 2.5]),
+)
+for kind in "tuvw":
+    case(f"chebyshev_{kind}", getattr(aten, f"special_chebyshev_polynomial_{kind}"), POINTS.double(), DEGREES)
+    case(f"shifted_chebyshev_{kind}", getattr(aten, f"special_shifted_chebyshev_polynomial_{kind}"),
+         POINTS.double(), DEGREES)  # fmt: skip
+case("spherical_bessel", torch.special.spherical_bessel_j0, torch.tensor([0, 0.3, -0.5, 0.6, 20, torch.inf]))
 case("block_scatters", lambda v, s: (v.slice_scatter(s, 0, 1, 5, 2), v.select_scatter(s[0], 0, -1)), x(6, 4), x(2, 4))
 gradient_case("select_and_slice_backward", lambda v: v[1, 1:4:2] * v[0, :2], x(3, 6))
 
