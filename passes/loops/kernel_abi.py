@@ -18,6 +18,8 @@ from ...dialects.dims import Dim
 from ..registry import register
 from .loops_builder import LoopsBuilder
 
+# Kinds whose emitters write register tiles: LLVM is told to leave their addresses alone (targets/llvm.py, HAND_WRITTEN).
+TILE_KINDS = ("matmul", "conv", "attention")
 DYNAMIC = -(2**31)  # kDynamicIndex of LLVM's getelementptr
 
 
@@ -195,6 +197,8 @@ class _Kernel:
         attributes["arg_attrs"] = ir.ArrayAttr.get([noalias] * (self.count + 1) + [none] * (len(self.symbols) + 2))
         attributes["sym_name"] = ir.StringAttr.get(self.name + ".body")
         attributes["sym_visibility"] = ir.StringAttr.get("private")
+        if "lamina.kind" in attributes and ir.StringAttr(attributes["lamina.kind"]).value in TILE_KINDS:
+            attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("lamina-hand-written")])
         for key in [a.name if hasattr(a, "name") else a for a in attributes]:
             if key.startswith("lamina."):
                 del attributes[key]
