@@ -23,17 +23,26 @@ from ..dialects.dtypes import size as item_size
 from ..runtime.errors import LaminaRuntimeError
 from ..runtime.program import Constants, LoadedProgram, OutputSpec, Prepared
 from . import compat, values, weights
-from .convert import Part
+from .part import Part
 from .signature import Signature, evaluate, laid_out
+from .stats import COUNTERS
 
 
 def compile_part(
     part: Part, options: Options = Options(), target: str = "native", frozen: bool = False
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """Compile (or find in the cache) and load a part; CompileError if it cannot be compiled."""
-    from . import native_entry
+    from . import cuda_launcher, native_entry
 
+    device = cuda_launcher.device_of(part)
+    if device is not None:
+        if target == "native":
+            target = cuda_launcher.target_for(cuda_launcher.index_of(device))
+        made = compile_graph(part.graph, target, options)
+        COUNTERS.add("kernels", len(made.manifest["kernels"]))
+        return cuda_launcher.load(part, made.manifest, made.image, device, frozen)
     program = compile_graph(part.graph, target, options)
+    COUNTERS.add("kernels", len(program.manifest["kernels"]))
     native = Native(part, LoadedProgram(program.manifest, program.image), frozen)
     return native_entry.bind(native) or native
 

@@ -24,6 +24,7 @@ from ..dialects.op import OpError
 from . import compat
 from .aten.registry import Unsupported
 from .convert import Context
+from .devices import check_device, check_kernels, device_of
 from .sizes import SizeError
 from .values import NotOurs, buffer_key, layout, storage_owners
 
@@ -40,6 +41,7 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
     """The call nodes that cannot be compiled, with the reason."""
     context = Context("trial")
     owners = storage_owners(gm.graph)
+    device = device_of(gm)
     eager: dict[fx.Node, str] = {}
     for node in gm.graph.nodes:
         if node.op != "call_function" or is_size(node):
@@ -53,7 +55,10 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
                 eager[node] = reason
             continue
         try:
+            check_device(node, device)
+            made = len(context.graph.nodes)
             context.convert(node)
+            check_kernels(context.graph.nodes[made:], device)
             _check_dense(node, owners)
         except (Unsupported, NotOurs, SizeError, OpError) as error:
             eager[node] = str(error)

@@ -10,7 +10,7 @@ import torch
 from ..dialects import dims
 from ..dialects.dims import Dim
 from . import compat, values
-from .convert import OutputSpec, Part
+from .part import OutputSpec, Part
 
 
 class Signature:
@@ -50,6 +50,8 @@ def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...
     if found == stride or tensor.numel() <= 1 or all(n == 1 or a == b for n, a, b in zip(size, found, stride)):
         return tensor
     with torch.no_grad():
+        if tensor.is_cuda:
+            return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
         return compat.empty_strided(size, stride, tensor.dtype).copy_(tensor)
 
 

@@ -41,7 +41,7 @@ def tensor_type(value: Any) -> TensorType:
     """The type of a (fake) tensor in torch's symbol names; NotOurs says why there is none."""
     if not isinstance(value, torch.Tensor):
         raise NotOurs(f"a {type(value).__name__}, not a tensor")
-    if value.device.type != "cpu":
+    if value.device.type not in ("cpu", "cuda"):
         raise NotOurs(f"a tensor on {value.device}")
     if value.layout is not torch.strided or value.is_quantized:
         raise NotOurs("a sparse or quantised tensor")

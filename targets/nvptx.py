@@ -32,16 +32,19 @@ TO_NVVM = (
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 
 
+KINDS = frozenset(("loops", "concat"))  # kernels that there is an emitter for
+
+
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
-    if kind in ("loops", "concat") or plain:
+    if kind in KINDS or plain:
         return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
     raise TargetError(f"target '{target.name}' has no kernel of kind '{kind}' yet")
 
 
 @dataclass(frozen=True)
 class NvptxTarget(Target):
-    """An NVIDIA GPU: `ptx` is the PTX version, `kinds` the kernels there are emitters for."""
+    """An NVIDIA GPU: `ptx` is the PTX version."""
 
     device: str = "cuda"
     ptx: str = "ptx87"

@@ -1,0 +1,50 @@
+"""Where a graph runs: on the CPU, or on the first GPU that its tensors name. What is elsewhere stays with eager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import fx
+
+from ..dialects.op import registry
+from ..dialects.record import Node
+from .aten.registry import Unsupported
+from .values import NotOurs
+
+# categories of ops whose kernels have a kind of their own, and that kind (direct ops: their names)
+_ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention", "direct": "direct"}
+
+
+def device_of(gm: fx.GraphModule) -> torch.device:
+    """The device that the graph is compiled for."""
+    for node in gm.graph.nodes:
+        for value in _tensors(node):
+            if value.device.type == "cuda":
+                return value.device
+    return torch.device("cpu")
+
+
+def check_device(node: fx.Node, device: torch.device) -> None:
+    """Raise NotOurs if `node` reads or makes a tensor on another device."""
+    for near in (*node.all_input_nodes, node):
+        for value in _tensors(near):
+            if value.device != device:
+                raise NotOurs(f"a tensor on {value.device} in a graph for {device}")
+
+
+def check_kernels(nodes: Iterable[Node], device: torch.device) -> None:
+    """Raise Unsupported for an op that the device has no kernel for."""
+    if device.type == "cpu":
+        return
+    from ..targets.nvptx import KINDS
+
+    for node in nodes:
+        kind = _ROOTS.get(registry(node.op).category)
+        if kind is not None and kind not in KINDS:
+            raise Unsupported(f"no GPU kernel of '{node.op}' yet")
+
+
+def _tensors(node: fx.Node) -> list[torch.Tensor]:
+    value = node.meta.get("val")
+    return [v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, torch.Tensor)]

@@ -1,0 +1,240 @@
+"""NVIDIA's driver API through ctypes: devices, code, memory, launches. Only `libcuda.so.1` is needed.
+
+Every call is checked; what fails is a CudaError that says what to do. Contexts are the devices' primary ones, which
+torch and other libraries of the process share, and stay until the process ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import LaminaRuntimeError
+
+_OUT_OF_MEMORY, _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 2, 209, 200, 218, 222
+_HOST_PORTABLE_MAPPED = 3
+_ATTRIBUTE_SMS, _ATTRIBUTE_MAJOR, _ATTRIBUTE_MINOR = 16, 75, 76
+_FUNCTION_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_STATIC_SHARED = 48 * 1024  # beyond this a function must ask
+
+
+class CudaError(LaminaRuntimeError):
+    """The driver refused something; `code` is its number."""
+
+    def __init__(self, message: str, code: int = 0):
+        super().__init__(message)
+        self.code = code
+
+
+@functools.cache
+def driver() -> Any:
+    """The driver library, initialised; CudaError where there is none or no device."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise CudaError(f"there is no NVIDIA driver here: {error}") from None
+    code = library.cuInit(0)
+    if code:
+        raise CudaError(
+            f"the NVIDIA driver cannot start (error {code}); is there a GPU, and may this process use it?", code
+        )
+    for name in ("cuMemAllocAsync", "cuMemFreeAsync"):
+        if not hasattr(library, name):
+            raise CudaError("the NVIDIA driver is too old; version 11.2 of CUDA or newer is needed")
+    return library
+
+
+def check(code: int, what: str) -> None:
+    """Raise the CudaError of a failed call."""
+    if not code:
+        return
+    text = ctypes.c_char_p()
+    driver().cuGetErrorString(code, ctypes.byref(text))
+    message = (text.value or b"unknown error").decode()
+    if code == _OUT_OF_MEMORY:
+        message += "; free device memory or make the problem smaller"
+    raise CudaError(f"{what}: {message} (CUDA error {code})", code)
+
+
+class Device:
+    """One GPU and its primary context."""
+
+    def __init__(self, index: int):
+        cu = driver()
+        count = ctypes.c_int()
+        check(cu.cuDeviceGetCount(ctypes.byref(count)), "counting devices")
+        if not 0 <= index < count.value:
+            raise CudaError(f"there is no device cuda:{index}; this machine has {count.value} GPU(s)")
+        self.index = index
+        handle = ctypes.c_int()
+        check(cu.cuDeviceGet(ctypes.byref(handle), index), f"opening cuda:{index}")
+        self._handle = handle
+        name = ctypes.create_string_buffer(128)
+        check(cu.cuDeviceGetName(name, 128, handle), f"naming cuda:{index}")
+        self.name = name.value.decode()
+        self.capability = self._attribute(_ATTRIBUTE_MAJOR), self._attribute(_ATTRIBUTE_MINOR)
+        self.sms = self._attribute(_ATTRIBUTE_SMS)
+        self._context = ctypes.c_void_p()
+        check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
+
+    def __str__(self) -> str:
+        return f"cuda:{self.index} ({self.name}, compute capability {self.capability[0]}.{self.capability[1]})"
+
+    def _attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        check(driver().cuDeviceGetAttribute(ctypes.byref(value), number, self._handle), "reading a device attribute")
+        return value.value
+
+    def use(self) -> None:
+        """Make the device's context current in this thread."""
+        current = ctypes.c_void_p()
+        driver().cuCtxGetCurrent(ctypes.byref(current))
+        if current.value != self._context.value:
+            check(driver().cuCtxSetCurrent(self._context), f"using {self}")
+
+    def synchronize(self, stream: int = 0) -> None:
+        """Wait for all work on a stream."""
+        self.use()
+        check(driver().cuStreamSynchronize(ctypes.c_void_p(stream)), "running on the device")
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def allocate(self, size: int, stream: int = 0) -> Memory:
+        """Uninitialised device memory, in the order of `stream`; freed in that order when the object goes."""
+        return Memory(self, size, stream)
+
+    def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
+        """Copy between device and host memory, either way, in the order of `stream`."""
+        if size:
+            code = driver().cuMemcpyAsync(
+                ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+            )
+            check(code, f"copying {size} bytes")
+
+
+class Memory:
+    """A block of device memory."""
+
+    def __init__(self, device: Device, size: int, stream: int):
+        device.use()
+        self.device, self.size, self.stream = device, size, stream
+        pointer = ctypes.c_uint64()
+        code = driver().cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)), ctypes.c_void_p(stream))
+        check(code, f"allocating {size} bytes on {device}")
+        self.pointer = pointer.value
+
+    def __del__(self) -> None:
+        pointer, self.pointer = getattr(self, "pointer", 0), 0
+        if pointer:
+            try:
+                self.device.use()
+                driver().cuMemFreeAsync(ctypes.c_uint64(pointer), ctypes.c_void_p(self.stream))
+            except Exception:  # the process is ending
+                pass
+
+
+class Mapped:
+    """`count` int32 in host memory that the device can write, zero at first."""
+
+    def __init__(self, device: Device, count: int):
+        device.use()
+        address, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+        size = max(4 * count, 4)
+        check(
+            driver().cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED),
+            "allocating mapped memory",
+        )
+        check(driver().cuMemHostGetDevicePointer_v2(ctypes.byref(pointer), address, 0), "mapping memory")
+        self.pointer = pointer.value
+        self._address = address
+        self._bytes = (ctypes.c_char * size).from_address(address.value or 0)
+        self._values = (ctypes.c_int32 * max(count, 1)).from_address(address.value or 0)
+        self._zero = bytes(size)
+        ctypes.memset(address, 0, size)
+
+    def take(self) -> tuple[int, int] | None:
+        """The first non-zero value as (position, value), or None; all are zero afterwards."""
+        if self._bytes.raw == self._zero:
+            return None
+        found = next((i, v) for i, v in enumerate(self._values) if v)
+        ctypes.memset(self._address, 0, len(self._zero))
+        return found
+
+    def __del__(self) -> None:
+        try:
+            driver().cuMemFreeHost(self._address)
+        except Exception:  # the process is ending
+            pass
+
+
+class Module:
+    """Code on a device, from a cubin or, where that is missing or for another GPU, from PTX."""
+
+    def __init__(self, device: Device, ptx: bytes, cubin: bytes, name: str):
+        device.use()
+        self.device, self.name = device, name
+        self._handle = ctypes.c_void_p()
+        code = driver().cuModuleLoadData(ctypes.byref(self._handle), cubin) if cubin else _NO_BINARY
+        if code in (_NO_BINARY, _BAD_IMAGE):
+            self._compile(ptx)
+        else:
+            check(code, f"loading kernel '{name}'")
+
+    def _compile(self, ptx: bytes) -> None:
+        """Let the driver compile PTX; it caches the result on disk."""
+        log = ctypes.create_string_buffer(8192)
+        options = (ctypes.c_int * 2)(5, 6)  # CU_JIT_ERROR_LOG_BUFFER and its size
+        values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(8192))
+        code = driver().cuModuleLoadDataEx(ctypes.byref(self._handle), ptx + b"\0", 2, options, values)
+        if code == _NEW_PTX:
+            raise CudaError(f"the NVIDIA driver is too old for the PTX of kernel '{self.name}'; update it", code)
+        if code in (_NO_BINARY, _BAD_PTX) and log.value:
+            raise CudaError(f"the driver cannot compile kernel '{self.name}': {log.value.decode()[:500]}", code)
+        check(code, f"loading kernel '{self.name}'")
+
+    def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
+        """A function of the module, allowed `shared` bytes of dynamic shared memory."""
+        found = ctypes.c_void_p()
+        check(
+            driver().cuModuleGetFunction(ctypes.byref(found), self._handle, name.encode()), f"finding function '{name}'"
+        )
+        if shared > _STATIC_SHARED:
+            check(driver().cuFuncSetAttribute(found, _FUNCTION_SHARED, shared), f"giving '{name}' {shared} bytes")
+        return found
+
+
+def tensor_map(
+    room: int, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int
+) -> None:
+    """Write a TMA descriptor to the 128 bytes at address `room` (aligned to 64); see docs/contracts.md, section 11."""
+    kinds = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
+    rank = len(sizes)
+    code = driver().cuTensorMapEncodeTiled(
+        ctypes.c_void_p(room),
+        kinds[dtype],
+        rank,
+        ctypes.c_void_p(base),
+        (ctypes.c_uint64 * rank)(*sizes),
+        (ctypes.c_uint64 * max(rank - 1, 1))(*strides),
+        (ctypes.c_uint32 * rank)(*box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        0,
+        {0: 0, 32: 1, 64: 2, 128: 3}[swizzle],
+        2,
+        0,
+    )
+    check(code, f"describing a tensor of sizes {list(sizes)}")
+
+
+_devices: dict[int, Device] = {}
+_lock = threading.Lock()
+
+
+def device(index: int = 0) -> Device:
+    """The device number `index`."""
+    with _lock:
+        if index not in _devices:
+            _devices[index] = Device(index)
+        return _devices[index]

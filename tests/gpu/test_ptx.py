@@ -1,0 +1,89 @@
+"""Every op's samples compile to PTX, and NVIDIA's assembler, where there is one, finds nothing to spill."""
+
+import re
+
+import pytest
+from mlir import ir
+from support.graph_kernel import graph_module
+from support.samples import kernel_module, operands, type_of
+
+from lamina.compiler.levels import lower_kernel
+from lamina.dialects.op import all_ops
+from lamina.dialects.record import Graph, TensorType
+from lamina.targets import TargetError, get_target
+from lamina.targets.nvptx import stages_of
+from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
+
+LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
+OPS = {n: op for n, op in all_ops().items() if op.lower is not None and op.samples and op.category in LOOPS}
+# these compute in f64 with functions that have no implementation of ours on GPUs: they run through torch there
+IN_F64 = ("lgamma", "digamma", "erfinv", "ndtri", "erfcx", "log_ndtr", "i0", "i1", "polygamma")
+TARGET = get_target("sm_90a")
+needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
+
+
+def single(op):
+    """The samples without f64, whose functions have no GPU implementation."""
+    return [
+        s
+        for s in op.samples
+        if not any(x is not None and type_of(x).dtype == "f64" for x in operands(s))
+        and "f64" not in str(s.attributes.get("dtype"))
+    ]
+
+
+@pytest.mark.parametrize("name", [n for n in OPS if n not in IN_F64])
+def test_samples_compile(name):
+    samples = single(OPS[name])
+    if not samples:
+        pytest.skip("f64 only")
+    ptx = lower_kernel(kernel_module(OPS[name], samples), TARGET, "loops", start="linalg", stop="asm")
+    assert ".target sm_90a" in ptx and ".visible .entry k_0" in ptx
+
+
+def graph_of(op, *types, **attributes):
+    g = Graph()
+    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
+    g.add_output(made[0] if isinstance(made, tuple) else made)
+    return g
+
+
+HOT = {
+    "add": graph_of("add", ("f32", (8192, 4096)), ("f32", (8192, 4096))),
+    "gelu": graph_of("gelu", ("bf16", (8192, 4096))),
+    "softmax": graph_of("softmax", ("f32", (8192, 4096)), dim=1),
+    "softmax_bf16_odd": graph_of("softmax", ("bf16", (8192, 4097)), dim=1),
+    "softmax_long": graph_of("softmax", ("f32", (4096, 16384)), dim=1),
+    "layer_norm": graph_of(
+        "layer_norm", ("bf16", (8192, 4096)), ("bf16", (4096,)), ("bf16", (4096,)), dims=1, eps=1e-5
+    ),
+    "column_sum": graph_of("sum", ("f32", (8192, 4096)), dims=(0,), keepdim=False),
+}
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", HOT)
+def test_hot_kernels_do_not_spill(name):
+    context = ir.Context()
+    context.enable_multithreading(False)
+    with context, ir.Location.unknown():
+        text = lower_kernel(graph_module(HOT[name]), TARGET, "loops", start="linalg", stop="llvmir")
+    stages = stages_of(text)["stages"]
+    report = []
+    ptx = to_ptx(TARGET, text)
+    assert assemble(TARGET, ptx, report)[:4] == b"\x7fELF"
+    used = [int(r) for r in re.findall(r"Used (\d+) registers", report[0])]
+    for stage, registers in zip(stages, used):
+        threads = stage["block"][0]
+        assert threads * (-(-registers // 8) * 8) <= 65536, f"{registers} registers in {threads} threads"
+    assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}
+    assert re.search(r"ld\.global(\.nc)?(\.L\S+)?\.v[48]", ptx) or "odd" in name
+
+
+def test_a_function_without_implementation_is_named():
+    with pytest.raises(TargetError, match="has no function __nv_exp"):
+        context = ir.Context()
+        context.enable_multithreading(False)
+        with context, ir.Location.unknown():
+            graph = graph_of("exp", ("f64", (8,)))
+            lower_kernel(graph_module(graph), TARGET, "loops", start="linalg", stop="asm")

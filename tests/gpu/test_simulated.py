@@ -1,0 +1,150 @@
+"""GPU kernels of pointwise, row, reduction and gather graphs, simulated on the CPU and compared with numpy.
+
+The shapes reach what samples are too small for: rows in registers with a masked tail, rows of a warp, long rows in a
+loop, few and very long rows in chunks, sums along columns in chunks, vectors and their tails, unrolled vectors.
+"""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from mlir import ir
+from support.graph_kernel import graph_module
+from support.random_graph import random_graph
+from support.simulate_gpu import simulate
+
+from lamina.dialects import interpret
+from lamina.dialects.dims import symbol
+from lamina.dialects.record import Graph, Symbol, TensorType
+from lamina.passes.pass_manager import run
+
+
+def storage(dtype):
+    """How the elements of a dtype lie in memory, as the simulator has them: signless, bool as i8."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return np.dtype(np.int8)
+    return np.dtype(dtype.str.replace("u", "i")) if dtype.kind == "u" else dtype
+
+
+def run_simulated(graph, arrays):
+    """The outputs of `graph` as one simulated kernel, and those of the interpreter."""
+    expected = [np.asarray(x) for x in interpret.run(graph, arrays)]
+    context = ir.Context()
+    context.enable_multithreading(False)
+    with context, ir.Location.unknown():
+        module = graph_module(graph)
+        run(module, "lamina-emit-gpu-loops")
+        symbols = interpret.symbol_values(graph, arrays)
+        made, status = simulate(
+            module,
+            [np.ascontiguousarray(a).view(storage(a.dtype)) for a in arrays],
+            [(e.shape, storage(e.dtype)) for e in expected],
+            [symbols[s.name] for s in graph.symbols],
+        )
+        text = str(module)
+    assert status == 0
+    return [m.view(e.dtype) for m, e in zip(made, expected)], expected, text
+
+
+def check(graph, arrays, tolerance=2e-5):
+    made, expected, text = run_simulated(graph, arrays)
+    for m, e in zip(made, expected):
+        if e.dtype.kind in "biu":
+            np.testing.assert_array_equal(m, e)
+        else:
+            scale = 1.6e-2 if e.dtype == ml_dtypes.bfloat16 else tolerance
+            np.testing.assert_allclose(m.astype(np.float64), e.astype(np.float64), rtol=scale, atol=scale)
+    return text
+
+
+def graph_of(op, *types, outputs=1, **attributes):
+    g = Graph()
+    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
+    for value in made if isinstance(made, tuple) else (made,):
+        g.add_output(value)
+    return g
+
+
+def random(*types):
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(s).astype({"f32": np.float32, "bf16": ml_dtypes.bfloat16}[t]) for t, s in types]
+
+
+ROWS = [(8, 4096), (3, 4097), (5, 1000), (70, 100), (6, 16384), (2, 40000), (300, 7), (2, 3, 5, 256)]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", ROWS, ids=str)
+def test_softmax(shape, dtype):
+    check(graph_of("softmax", (dtype, shape), dim=len(shape) - 1), random((dtype, shape)))
+
+
+@pytest.mark.parametrize("shape", [(8, 4096), (5, 1000), (3, 777), (2, 40000)], ids=str)
+def test_layer_norm_and_its_statistics(shape):
+    types = ("bf16", shape), ("bf16", shape[-1:]), ("bf16", shape[-1:])
+    check(graph_of("layer_norm", *types, dims=1, eps=1e-5), random(*types))
+
+
+def test_softmax_over_a_middle_dimension():
+    check(graph_of("softmax", ("f32", (3, 200, 40)), dim=1), random(("f32", (3, 200, 40))))
+
+
+SUMS = [((70000,), (0,)), ((300, 257), (0,)), ((4096, 64), (0,)), ((20, 30, 44), (0, 2)), ((6, 500, 8), (1,)), ((2, 90001), (1,)), ((5000, 3), (0, 1))]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["sum", "argmax", "amax", "var_mean"])
+@pytest.mark.parametrize(("shape", "over"), SUMS, ids=str)
+def test_reductions(op, shape, over):
+    if op == "argmax" and len(over) > 1:
+        over = over[:1]
+    extra = {"correction": 1.0} if op == "var_mean" else {}
+    check(graph_of(op, ("f32", shape), dims=over, keepdim=False, **extra), random(("f32", shape)), 2e-4)
+
+
+@pytest.mark.parametrize("shape", [(1 << 17,), (300, 1001), (70001,), (4 << 20,)], ids=str)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_pointwise_vectors_and_tails(shape, dtype):
+    if dtype == "f32" and shape[0] > 1 << 20:
+        pytest.skip("large")
+    check(graph_of("add", (dtype, shape), (dtype, shape)), random((dtype, shape), (dtype, shape)))
+
+
+def test_a_bias_is_read_by_vectors():
+    g = graph_of("add", ("f32", (512, 768)), ("f32", (768,)))
+    text = check(g, random(("f32", (512, 768)), ("f32", (768,))))
+    assert text.count("vector.load") == 2
+    assert "alignment = 16" in text
+
+
+def test_symbolic_rows_and_columns():
+    g = Graph(symbols=[Symbol("s0", input=0, dim=0), Symbol("s1", input=0, dim=1)])
+    x = g.add_input("x", TensorType("f32", (symbol("s0"), symbol("s1"))))
+    y = g.add("softmax", x, dim=1)
+    g.add_output(y)
+    g.add_output(g.add("sum", y, dims=(0,), keepdim=False))
+    g.add_output(g.add("add", x, y))
+    for shape in ((7, 1500), (130, 33)):
+        check(g, random(("f32", shape)), 2e-4)
+
+
+def test_embedding_reads_rows_by_vectors():
+    g = Graph()
+    w, i = g.add_input("w", TensorType("f32", (100, 256))), g.add_input("i", TensorType("i64", (20, 30)))
+    g.add_output(g.add("embedding", w, i))
+    rng = np.random.default_rng(0)
+    text = check(g, [*random(("f32", (100, 256))), rng.integers(0, 100, (20, 30))])
+    assert "vector.load" in text
+
+
+def test_concat_chooses_for_whole_vectors():
+    g = Graph()
+    a, b = g.add_input("a", TensorType("f32", (300, 256))), g.add_input("b", TensorType("f32", (300, 512)))
+    g.add_output(g.add("concat", a, b, dim=1))
+    check(g, random(("f32", (300, 256)), ("f32", (300, 512))))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_random_graphs(seed, dynamic):
+    graph, arrays = random_graph(seed, dynamic)
+    check(graph, arrays, 1e-3)

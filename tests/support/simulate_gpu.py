@@ -1,0 +1,342 @@
+"""GPU kernels run on the CPU, all threads in lockstep: the indexing and masking logic of emitters, without a GPU.
+
+`simulate(module, arrays, symbols)` interprets the stages of the `gpu.module` at the loops level. A value is a numpy
+array with one row per thread of the whole grid. Every access is checked against its buffer, a barrier must be reached
+by all threads, outputs and shared memory start as NaN or large numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from mlir import ir
+
+from lamina.dialects import dims
+
+FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+def dtype_of(type: ir.Type) -> np.dtype:
+    """The numpy dtype of a scalar or vector type's elements."""
+    if isinstance(type, ir.VectorType):
+        type = ir.VectorType(type).element_type
+    text = str(type)
+    if text in FLOATS:
+        return np.dtype(FLOATS[text])
+    if text == "index":
+        return np.dtype(np.int64)
+    width = ir.IntegerType(type).width
+    return np.dtype(bool) if width == 1 else np.dtype(f"int{width}")
+
+
+def poisoned(count: int, dtype: np.dtype) -> np.ndarray:
+    """Memory that shows when it is used without having been written."""
+    if dtype.kind in "iu":
+        return np.full(count, 77, dtype)
+    return np.full(count, math.nan, dtype) if dtype.kind != "b" else np.ones(count, bool)
+
+
+def simulate(
+    module: ir.Module,
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[tuple[Any, np.dtype]],
+    symbols: Sequence[int] = (),
+) -> tuple[list[np.ndarray], int]:
+    """The outputs of the kernel in `module` (shapes and dtypes given), and its status word."""
+    (kernel,) = (op.operation for op in module.body.operations if op.operation.name == "gpu.module")
+    names = [ir.StringAttr(s).value for s in ir.ArrayAttr(kernel.attributes["lamina.symbols"])]
+    known = {**dict(zip(names, symbols)), "sms": 4}
+    made = [poisoned(math.prod(shape), dtype) for shape, dtype in outputs]
+    buffers = [np.ascontiguousarray(x).reshape(-1) for x in inputs] + made
+    sizes = [
+        dims.evaluate(dims.parse(ir.StringAttr(s).value), known)
+        for s in ir.ArrayAttr(kernel.attributes["lamina.scratch"])
+    ]
+    scratch: dict[int, np.ndarray] = {}
+    status = np.zeros(1, np.int32)
+    constants = {}
+    for op in kernel.regions[0].blocks[0].operations:
+        if op.operation.name == "memref.global":
+            value = np.array(ir.DenseElementsAttr(op.attributes["initial_value"]))
+            constants[ir.StringAttr(op.attributes["sym_name"]).value] = value.reshape(-1)
+    for op in kernel.regions[0].blocks[0].operations:
+        if op.operation.name != "gpu.func":
+            continue
+        arguments: list[Any] = []
+        block = op.regions[0].blocks[0]
+        roles = [ir.StringAttr(r).value for r in ir.ArrayAttr(op.attributes["lamina.args"])]
+        for role, argument in zip(roles, block.arguments):
+            kind, _, number = role.partition(":")
+            if kind == "buffer":
+                arguments.append(buffers[int(number)])
+            elif kind == "scratch":
+                dtype = dtype_of(ir.MemRefType(argument.type).element_type)
+                if int(number) not in scratch:
+                    scratch[int(number)] = poisoned(sizes[int(number)] // dtype.itemsize, dtype)
+                arguments.append(scratch[int(number)])
+            else:
+                arguments.append(status if kind == "status" else np.array([symbols[int(number)]], np.int64))
+        grid = [
+            dims.evaluate(dims.parse(ir.StringAttr(g).value), known) for g in ir.ArrayAttr(op.attributes["lamina.grid"])
+        ]
+        threads = list(ir.DenseI32ArrayAttr(op.attributes["known_block_size"]))[0]
+        _Stage(grid, threads, constants).run(block, arguments)
+    return [m.reshape(shape) for m, (shape, _) in zip(made, outputs)], int(status[0])
+
+
+class _Shared:
+    """A shared buffer: one copy per block, side by side."""
+
+    def __init__(self, blocks: int, size: int, dtype: np.dtype, block: np.ndarray):
+        self.data, self.size = poisoned(blocks * size, dtype), size
+        self.offset = block * size
+
+
+class _Stage:
+    """One launch: `self.env` holds a row per thread for each value."""
+
+    def __init__(self, grid: Sequence[int], threads: int, constants: dict[str, np.ndarray]):
+        self.blocks, self.threads, self.constants = math.prod(grid), threads, constants
+        lane = np.arange(self.blocks * threads)
+        self.block = lane // threads
+        self.ids = {"thread_id x": lane % threads, "block_id x": self.block % grid[0]}
+        self.ids["block_id y"] = self.block // grid[0] % grid[1]
+        self.ids["block_id z"] = self.block // grid[0] // grid[1]
+        self.lanes = len(lane)
+        self.env: dict[ir.Value, Any] = {}
+
+    def run(self, block: ir.Block, arguments: list[Any]) -> None:
+        for value, given in zip(block.arguments, arguments):
+            self.env[value] = given
+        for value in list(block.arguments)[len(arguments) :]:
+            memref = ir.MemRefType(value.type)
+            self.env[value] = _Shared(self.blocks, memref.shape[0], dtype_of(memref.element_type), self.block)
+        with np.errstate(all="ignore"):
+            self.ops(block, np.ones(self.lanes, bool))
+
+    def ops(self, block: ir.Block, mask: np.ndarray) -> list[Any]:
+        for op in block.operations:
+            op = op.operation
+            if op.name in ("scf.yield", "gpu.return"):
+                return [self.env[v] for v in op.operands]
+            getattr(self, "_" + op.name.replace(".", "_"), self._scalar)(op, mask)
+        return []
+
+    def whole(self, x: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(x, (self.lanes, *x.shape[1:]))
+
+    # -- control flow and threads --------------------------------------------------------------------------------------
+    def _scf_if(self, op: ir.Operation, mask: np.ndarray) -> None:
+        condition = self.whole(self.env[op.operands[0]])
+        made = []
+        for region, taken in zip(op.regions, (mask & condition, mask & ~condition)):
+            made.append(self.ops(region.blocks[0], taken) if len(region.blocks) else [])
+        for i, result in enumerate(op.results):
+            self.env[result] = _where(condition, self.whole(made[0][i]), self.whole(made[1][i]))
+
+    def _scf_for(self, op: ir.Operation, mask: np.ndarray) -> None:
+        low, high, step, *carried = (self.whole(self.env[v]) for v in op.operands)
+        block = op.regions[0].blocks[0]
+        at = low.copy()
+        while (active := mask & (at < high)).any():
+            for argument, value in zip(block.arguments, [at, *carried]):
+                self.env[argument] = value
+            made = self.ops(block, active)
+            carried = [_where(active, self.whole(m), c) for m, c in zip(made, carried)]
+            at = at + step
+        self.env.update(zip(op.results, carried))
+
+    def _gpu_thread_id(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self.ids["thread_id x"]
+
+    def _gpu_block_id(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self.ids[f"block_id {str(op.attributes['dimension'])[-2]}"]
+
+    def _gpu_barrier(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert mask.all(), "a barrier that only some threads reach"
+
+    def _gpu_shuffle(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert mask.all(), "a shuffle that only some threads reach"
+        value, distance, _ = (self.whole(self.env[v]) for v in op.operands)
+        self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
+        self.env[op.results[1]] = np.ones(1, bool)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def _place(self, memref: Any, index: np.ndarray, width: int, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        index = self.whole(index)
+        size = memref.size
+        wrong = mask & ((index < 0) | (index + width > size))
+        assert not wrong.any(), f"access at {index[wrong][:4]} of {width} in a buffer of {size}"
+        index = np.where(mask, index, 0)
+        if isinstance(memref, _Shared):
+            return memref.data, index + memref.offset
+        return memref, index
+
+    def _load(self, op: ir.Operation, mask: np.ndarray, width: int) -> np.ndarray:
+        memref = self.env[op.operands[0]]
+        data, index = self._place(memref, self.env[op.operands[1]], width, mask)
+        return (
+            data[np.minimum(index[:, None] + np.arange(width), len(data) - 1)]
+            if len(data)
+            else np.zeros((self.lanes, width), data.dtype)
+        )
+
+    def _memref_load(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self._load(op, mask, 1)[:, 0]
+
+    def _vector_load(self, op: ir.Operation, mask: np.ndarray) -> None:
+        width = ir.VectorType(op.results[0].type).shape[0]
+        self._aligned(op, self.env[op.operands[1]], mask, dtype_of(op.results[0].type))
+        self.env[op.results[0]] = self._load(op, mask, width)
+
+    def _aligned(self, op: ir.Operation, index: np.ndarray, mask: np.ndarray, dtype: np.dtype) -> None:
+        if "alignment" in op.attributes:
+            bytes_ = self.whole(index)[mask] * dtype.itemsize
+            assert not (bytes_ % ir.IntegerAttr(op.attributes["alignment"]).value).any(), f"misaligned: {op}"
+
+    def _memref_store(self, op: ir.Operation, mask: np.ndarray) -> None:
+        data, index = self._place(self.env[op.operands[1]], self.env[op.operands[2]], 1, mask)
+        data[index[mask]] = self.whole(self.env[op.operands[0]])[mask]
+
+    def _vector_store(self, op: ir.Operation, mask: np.ndarray) -> None:
+        value = self.whole(self.env[op.operands[0]])
+        self._aligned(op, self.env[op.operands[2]], mask, value.dtype)
+        data, index = self._place(self.env[op.operands[1]], self.env[op.operands[2]], value.shape[1], mask)
+        data[index[mask][:, None] + np.arange(value.shape[1])] = value[mask]
+
+    def _memref_get_global(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self.constants[ir.FlatSymbolRefAttr(op.attributes["name"]).value]
+
+    # -- values --------------------------------------------------------------------------------------------------------
+    def _vector_broadcast(self, op: ir.Operation, mask: np.ndarray) -> None:
+        width = ir.VectorType(op.results[0].type).shape[0]
+        x = self.env[op.operands[0]]
+        self.env[op.results[0]] = np.broadcast_to(x[:, None], (len(x), width))
+
+    def _vector_extract(self, op: ir.Operation, mask: np.ndarray) -> None:
+        (at,) = ir.DenseI64ArrayAttr(op.attributes["static_position"])
+        self.env[op.results[0]] = self.env[op.operands[0]][:, at]
+
+    def _vector_from_elements(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = np.stack([self.whole(self.env[v]) for v in op.operands], 1)
+
+    def _vector_reduction(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert "and" in str(op.attributes["kind"])
+        self.env[op.results[0]] = self.env[op.operands[0]].all(1)
+
+    def _arith_constant(self, op: ir.Operation, mask: np.ndarray) -> None:
+        attribute, type = op.attributes["value"], op.results[0].type
+        if isinstance(attribute, ir.DenseElementsAttr):
+            shape = ir.VectorType(type).shape
+            if attribute.is_splat:
+                splat = np.array([attribute.get_splat_value().value], dtype_of(type))
+                self.env[op.results[0]] = np.broadcast_to(splat[:, None], (1, *shape))
+            else:
+                text = str(attribute)
+                values = [int(v) for v in text[text.index("[") + 1 : text.index("]")].split(",")]
+                self.env[op.results[0]] = np.array([values], dtype_of(type))
+            return
+        self.env[op.results[0]] = np.array([attribute.value]).astype(dtype_of(type))
+
+    def _scalar(self, op: ir.Operation, mask: np.ndarray) -> None:
+        operands = [self.env[v] for v in op.operands]
+        wide = max((x.ndim for x in operands), default=1)
+        operands = [x if x.ndim == wide else x[:, None] for x in operands]
+        made = scalar(op, operands)
+        self.env[op.results[0]] = np.asarray(made).astype(dtype_of(op.results[0].type), copy=False)
+
+
+def _where(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(condition if a.ndim == 1 else condition[:, None], a, b)
+
+
+def _unsigned(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype == bool else x.view(x.dtype.str.replace("i", "u"))
+
+
+def _trunc_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    b = np.where(b == 0, 1, b).astype(a.dtype)
+    quotient = a // b
+    return quotient + ((quotient * b != a) & ((a < 0) != (b < 0)))
+
+
+_INTEGER_TESTS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_ORDERED = {1: "equal", 2: "greater", 3: "greater_equal", 4: "less", 5: "less_equal", 6: "not_equal"}
+
+
+def _cmpf(predicate: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    nan = np.isnan(a) | np.isnan(b)
+    if predicate in (7, 14):
+        return nan if predicate == 14 else ~nan
+    if predicate in _ORDERED:
+        return getattr(np, _ORDERED[predicate])(a, b) & ~nan
+    return getattr(np, _ORDERED[predicate - 7])(a, b) | nan
+
+
+def scalar(op: ir.Operation, xs: list[np.ndarray]) -> np.ndarray:
+    """The result of an arith or math op on arrays."""
+    name = op.name.partition(".")[2]
+    x = xs[0]
+    if name == "cmpi":
+        predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+        a, b = xs if predicate < 6 else map(_unsigned, xs)
+        return getattr(np, _INTEGER_TESTS[predicate if predicate < 6 else predicate - 4])(a, b)
+    if name == "cmpf":
+        return _cmpf(ir.IntegerAttr(op.attributes["predicate"]).value, *xs)
+    if name == "select":
+        return np.where(*xs)
+    if name == "bitcast":
+        return x.view(dtype_of(op.results[0].type))
+    if name in ("extui", "uitofp", "index_castui"):
+        return _unsigned(x)
+    if name in ("fptosi", "fptoui"):
+        return np.where(np.isfinite(x), np.trunc(x), 0).astype(np.int64 if name == "fptosi" else np.uint64)
+    if name in ("extf", "truncf", "extsi", "trunci", "sitofp", "index_cast"):
+        return (
+            x & 1 == 1
+            if name == "trunci" and str(op.results[0].type).endswith("i1")
+            else (-x.astype(np.int8) if x.dtype == bool and name in ("extsi", "sitofp") else x)
+        )
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name](*xs)
+    raise NotImplementedError(f"the simulator does not know {op.name}")
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[float])(x)
+
+
+def _wide(f: Any) -> Any:
+    """Computed in f64 and rounded: the simulator is exact where the device has a few ulp."""
+    return lambda *xs: np.asarray(f(*(x.astype(np.float64) for x in xs))).astype(xs[0].dtype)
+
+
+def _shift(f: Any) -> Any:
+    return lambda a, b: f(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1))
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "addi": np.add, "subi": np.subtract, "muli": np.multiply, "addf": np.add, "subf": np.subtract, "mulf": np.multiply,
+    "divf": np.divide, "negf": np.negative, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
+    "divsi": _trunc_div, "remsi": lambda a, b: a - b * _trunc_div(a, b),
+    "divui": lambda a, b: _unsigned(a) // np.maximum(_unsigned(b), 1),
+    "remui": lambda a, b: _unsigned(a) % np.maximum(_unsigned(b), 1),
+    "floordivsi": lambda a, b: np.floor_divide(a, np.where(b == 0, 1, b)),
+    "shli": _shift(np.left_shift), "shrsi": _shift(np.right_shift),
+    "shrui": _shift(lambda a, b: _unsigned(a) >> _unsigned(b)),
+    "maxsi": np.maximum, "minsi": np.minimum,
+    "maxui": lambda a, b: np.maximum(_unsigned(a), _unsigned(b)),
+    "minui": lambda a, b: np.minimum(_unsigned(a), _unsigned(b)),
+    "maximumf": np.maximum, "minimumf": np.minimum, "maxnumf": np.fmax, "minnumf": np.fmin, "remf": np.fmod,
+    "absf": np.abs, "absi": np.abs, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "roundeven": np.rint,
+    "round": lambda x: np.trunc(x + np.copysign(0.5, x)), "copysign": np.copysign, "sqrt": np.sqrt,
+    "fma": _wide(lambda a, b, c: a * b + c), "rsqrt": _wide(lambda x: 1 / np.sqrt(x)),
+    "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
+    **{f: _wide(getattr(np, f)) for f in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    **{f: _wide(getattr(np, "arc" + f[1:])) for f in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
+    "powf": _wide(np.power), "erf": _wide(_erf), "erfc": _wide(lambda x: np.vectorize(math.erfc, otypes=[float])(x)),
+}  # fmt: skip
