@@ -1,7 +1,7 @@
 """Expand what the machine has no instruction for: functions of the math dialect, and bf16 conversions.
 
 The expansions are branch-free, so a loop around them vectorises, and work on scalars and vectors alike. f64 stays for
-libm. See `math_*.py` for the functions and how accurate each is.
+libm, but for expm1. See `math_*.py` for the functions and how accurate each is.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ def _expand(op: ir.Operation) -> None:
         if isinstance(source, ir.F64Type):
             x = m.op("arith.truncf", [x], m.like(ir.F32Type.get()))
         made = f32_to_bf16(m, x)
+    elif op.name == "math.expm1" and isinstance(target, ir.F64Type):
+        made = math_exp.expm1_f64(m, x)
     else:
         if not isinstance(target, ir.F32Type):
             return

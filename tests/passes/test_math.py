@@ -122,6 +122,13 @@ def test_special_values(name):
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
 
 
+@pytest.mark.parametrize("name", ["expm1", "log1p"])
+def test_f64_keeps_its_digits_near_zero(name):
+    x = np.array([1e-300, -1e-20, 1e-9, -1e-3, 0.02, 0.7, -0.999, 1.5, 700, -0.0, INF, NAN])
+    got = _map_kernel(name, 1, "f64")(x, sizes={"d0": len(x)})
+    np.testing.assert_allclose(got, getattr(np, name)(x), rtol=1e-15)
+
+
 def _grid() -> tuple[np.ndarray, np.ndarray]:
     values = np.concatenate([SPECIALS, np.float32([3, -3, 2.5, -2.5, 0.1, -7, 16777217, 1.5])])
     a, b = np.meshgrid(values, values)
