@@ -110,6 +110,12 @@ def find_pass(name: str) -> Callable[..., None]:
     return registry.passes()[name]
 
 
+def our_names() -> list[str]:
+    """The names of our passes, read from the files that define them: unlike `load_passes` it needs no MLIR."""
+    files = sorted(Path(__file__).parent.glob("*/*.py"))
+    return ["lamina-" + p.stem.replace("_", "-") for p in files if f"@register\ndef {p.stem}(" in p.read_text()]
+
+
 def load_passes() -> list[str]:
     """Import every module of `passes/`, which fills the registry, and return the names of our passes."""
     _import_all()

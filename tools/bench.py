@@ -13,7 +13,13 @@ from .arrays import gather_inputs
 @click.command("bench")
 @click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
 @click.option("--input", "-i", "files", multiple=True, metavar="[NAME=]X.npy", help="An input; others are random.")
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a dynamic size.")
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N",
+    help="The value of a dynamic size (`lamina inspect` names them).",
+)
 @click.option("--seconds", default=2.0, show_default=True, help="How long to measure.")
 @click.option("--threads", type=int, default=None, help="Threads of a call [all].")
 @click.option("--entry", default="main", show_default=True, help="The entry point.")

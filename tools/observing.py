@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,29 @@ import click
 if TYPE_CHECKING:
     from ..passes.pass_manager import Observer
 
+
+def _check_names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a misspelt pass of ours; the names of MLIR's own are not known without MLIR."""
+    from ..passes.pipeline import our_names
+
+    for name in names:
+        if name.startswith("lamina-") and name not in (known := our_names()):
+            near = difflib.get_close_matches(name, known, 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "lamina opt --list shows them"
+            raise click.BadParameter(f"there is no pass '{name}'; {hint}", context, parameter)
+    return names
+
+
 _OPTIONS = (
     click.option("--dump-ir", metavar="DIR", default=None, help="Write the IR after each pass below DIR."),
     click.option("--time-passes", is_flag=True, help="Print what each pass took, to standard error."),
-    click.option("--print-after", metavar="PASS", multiple=True, help="Print the IR after PASS, to standard error."),
+    click.option(
+        "--print-after",
+        metavar="PASS",
+        multiple=True,
+        callback=_check_names,
+        help="Print the IR after PASS, to standard error.",
+    ),
     click.option("--verify-each", is_flag=True, help="Verify after every pass, not only at levels."),
 )
 

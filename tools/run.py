@@ -13,7 +13,13 @@ from .arrays import gather_inputs
 @click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
 @click.option("--input", "-i", "files", multiple=True, metavar="[NAME=]X.npy", help="An input; in order if not named.")
 @click.option("--random", is_flag=True, help="Random values for inputs that are not given.")
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a dynamic size.")
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N",
+    help="The value of a dynamic size (`lamina inspect` names them).",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of --random.")
 @click.option("--output", "-o", metavar="Y.npz", default=None, help="Write all results to a file.")
 @click.option("--check", metavar="MODEL.pt2", default=None, help="Compare with the model in eager torch.")

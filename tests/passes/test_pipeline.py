@@ -77,3 +77,7 @@ def test_a_pass_is_found_in_the_file_of_its_name():
     for name in pipelines.load_passes():
         if name != "lamina-toy-tile":
             assert pipelines.find_pass(name) is registry.passes()[name]
+
+
+def test_names_are_known_without_importing_the_passes():
+    assert set(pipelines.our_names()) == set(pipelines.load_passes()) - {"lamina-toy-tile"}

@@ -99,6 +99,11 @@ def test_opt_times_and_prints_to_standard_error(lamina):
     assert "// after" not in done.stdout
 
 
+def test_print_after_a_misspelt_pass(lamina):
+    error = lamina("opt", "k.mlir", "-p", "lamina-cse", "--print-after", "lamina-ces", status=2).stderr
+    assert "there is no pass 'lamina-ces'; did you mean lamina-cse" in error
+
+
 def test_failure_writes_a_reproducer_that_shows_it_again(lamina):
     # this text is at the loops level already, so the first plain step has nothing to give outputs to
     broken = KERNEL.replace('lamina.symbols = ["d0"], ', "")
