@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,48 +27,13 @@ from ..dialects.op import registry
 from ..dialects.record import Graph, Location, Symbol, TensorType
 from . import compat, sizes, values
 from .aten.registry import Unsupported, Value, converters
+from .hazards import is_of_unsure_strides, makes_something_of_nothing, strides_matter
 from .layout import Layout
+from .part import Naming, OutputSpec, Part
 from .values import NotOurs
 
 # get_attr tensors up to this size are literals of the record; larger ones are inputs that never change.
 _LITERAL_BYTES = 1024
-
-
-@dataclass
-class OutputSpec:
-    """One result tensor: FX node, element type, sizes and strides (torch's symbol names); `mutates` an input node."""
-
-    node: fx.Node
-    dtype: torch.dtype
-    size: tuple[Dim, ...]
-    stride: tuple[Dim, ...]
-    mutates: fx.Node | None = None
-
-
-@dataclass
-class Part:
-    """A record and its ties to FX: tensors in the order of its inputs, then the symbols passed as ints."""
-
-    graph: Graph
-    inputs: list[fx.Node] = field(default_factory=list)
-    symbols: list[str] = field(default_factory=list)
-    order: list[str] = field(default_factory=list)  # torch's name of each of the record's symbols
-    outputs: list[OutputSpec] = field(default_factory=list)
-    node_of: list[fx.Node] = field(default_factory=list)  # FX node per record node, for errors
-
-
-@dataclass
-class Naming:
-    """Names that the user knows, for artifacts; without them everything is numbered.
-
-    `order` lists the inputs that exist whether used or not, in order.
-    """
-
-    graph: str = "main"
-    inputs: dict[fx.Node, str] = field(default_factory=dict)
-    order: Sequence[fx.Node] = ()
-    outputs: Sequence[str] = ()
-    symbols: dict[str, str] = field(default_factory=dict)  # torch's name -> the user's
 
 
 class Context:
@@ -126,14 +91,14 @@ class Context:
         if node.target is operator.getitem:
             self._env[node] = self._item(node)
             return
-        if node.target in compat.UNSURE_STRIDES and _strides_matter(node):
+        if node.target in compat.UNSURE_STRIDES and strides_matter(node):
             raise Unsupported("its strides matter, and only eager knows them")
         rule = converters().get(str(node.target))
         if rule is None:
             raise Unsupported("no converter")
         self.out_type = values.result_types(node)
         if makes_something_of_nothing(node):
-            raise Unsupported(EMPTY)  # what that gives, often an error, is eager's to say
+            raise Unsupported("an empty operand")  # what that gives, often an error, is eager's to say
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
         if node.target is torch.ops.aten.as_strided.default:
@@ -237,7 +202,7 @@ class Context:
         where = values.layout(node.meta["val"])
         if not where.dense or node.meta["val"].storage_offset() != 0:
             raise Unsupported("as_strided of a tensor with gaps")
-        if _is_of_unsure_strides(node):
+        if is_of_unsure_strides(node):
             raise Unsupported("as_strided of a tensor whose strides only eager knows")
         return value if where.contiguous else self.op("permute", value, dims=where.order)
 
@@ -310,41 +275,6 @@ class Context:
                 if size == wanted:
                     return number, dim
         return -1, -1
-
-
-EMPTY = "an empty operand"
-
-
-def _strides_matter(node: fx.Node) -> bool:
-    """True if an as_strided reads the buffer of `node`."""
-    return any(u.target is torch.ops.aten.as_strided.default or (_views(u, node) and _strides_matter(u)) for u in node.users)
-
-
-def _views(user: fx.Node, node: fx.Node) -> bool:
-    a, b = user.meta.get("val"), node.meta["val"]
-    return isinstance(a, torch.Tensor) and compat.storage_key(a) == compat.storage_key(b)
-
-
-def _is_of_unsure_strides(node: fx.Node) -> bool:
-    """True if `node` is or views the result of an op whose fake kernel is known to give other strides than eager."""
-    while node.op == "call_function" and node.target not in compat.UNSURE_STRIDES:
-        sources = [a for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
-        if not sources or compat.storage_key(sources[0].meta["val"]) != compat.storage_key(node.meta["val"]):
-            return False
-        node = sources[0]
-    return node.op == "call_function"
-
-
-def makes_something_of_nothing(node: fx.Node) -> bool:
-    """True if an operand has no elements and the result has some, which is plain only for concatenation."""
-
-    def empty(value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape)
-
-    result = node.meta.get("val")
-    if node.target is torch.ops.aten.cat.default or not isinstance(result, torch.Tensor):
-        return False
-    return not empty(result) and any(empty(a.meta.get("val")) for a in node.all_input_nodes)
 
 
 def _items_used(node: fx.Node) -> list[int]:

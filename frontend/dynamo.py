@@ -20,9 +20,11 @@ from torch import fx
 
 from . import compat, glue, launcher, values
 from .aten.registry import Unsupported
-from .convert import Part, convert, makes_something_of_nothing
+from .convert import convert
+from .hazards import makes_something_of_nothing
 from .interpreted import interpret
 from .options import BackendOptions, backend_options
+from .part import Part
 from .partition import Step, classify, is_size, schedule
 from .stats import COUNTERS
 from .values import NotOurs

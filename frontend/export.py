@@ -24,7 +24,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from ..dialects.record import Graph, Location
 from . import compat, values
-from .convert import Naming, Part, convert
+from .convert import convert
+from .part import Naming, Part
 from .partition import classify, is_size
 
 # Checks of what the record states itself: element types and the ranges of its symbols.

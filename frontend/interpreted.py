@@ -10,8 +10,8 @@ import torch
 
 from ..dialects import interpret as interpreter
 from . import values
-from .convert import Part
 from .layout import row_major
+from .part import Part
 from .signature import Signature, allocate, evaluate, laid_out
 
 

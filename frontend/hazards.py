@@ -1,0 +1,43 @@
+"""Graphs for which what torch says at trace time is not what eager does; such ops are left to eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from . import compat
+
+
+def strides_matter(node: fx.Node) -> bool:
+    """True if an as_strided reads the buffer of `node`."""
+    reads = torch.ops.aten.as_strided.default
+    return any(u.target is reads or (_views(u, node) and strides_matter(u)) for u in node.users)
+
+
+def _views(user: fx.Node, node: fx.Node) -> bool:
+    a, b = user.meta.get("val"), node.meta["val"]
+    return isinstance(a, torch.Tensor) and compat.storage_key(a) == compat.storage_key(b)
+
+
+def is_of_unsure_strides(node: fx.Node) -> bool:
+    """True if `node` is or views the result of an op whose fake kernel is known to give other strides than eager."""
+    while node.op == "call_function" and node.target not in compat.UNSURE_STRIDES:
+        sources = [a for a in node.all_input_nodes if isinstance(a.meta.get("val"), torch.Tensor)]
+        if not sources or compat.storage_key(sources[0].meta["val"]) != compat.storage_key(node.meta["val"]):
+            return False
+        node = sources[0]
+    return node.op == "call_function"
+
+
+def makes_something_of_nothing(node: fx.Node) -> bool:
+    """True if an operand has no elements and the result has some, which is plain only for concatenation."""
+
+    def empty(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape)
+
+    result = node.meta.get("val")
+    if node.target is torch.ops.aten.cat.default or not isinstance(result, torch.Tensor):
+        return False
+    return not empty(result) and any(empty(a.meta.get("val")) for a in node.all_input_nodes)
