@@ -56,5 +56,6 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         emitter = f"lamina-emit-{kind.replace('_', '-')}"
         if kind in TILE_KINDS:
             by_lane = " by_lane=true" if f.has_lane_fma else ""
-            emitter += f"{{vector_bits={f.vector_bits} registers={f.registers}{by_lane}}}"
+            bf16_dot = f" bf16_dot={f.bf16_dot}" if f.bf16_dot and kind == "matmul" else ""
+            emitter += f"{{vector_bits={f.vector_bits} registers={f.registers}{by_lane}{bf16_dot}}}"
     return (emitter, "lamina-expand-math", *TO_LLVM)

@@ -30,7 +30,7 @@ class Features:
     has_fma: bool = False
     has_lane_fma: bool = False  # multiply-add takes one lane of a register as a factor
     has_vnni: bool = False
-    has_bf16_dot: bool = False
+    bf16_dot: str = ""  # LLVM intrinsic (acc, a, b): adds products of pairs of bf16 in f32
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
 
@@ -61,7 +61,7 @@ class Target:
     def summary(self) -> str:
         """What the machine is, in a line for people."""
         f = self.features
-        extras = [text for text, has in (("FMA", f.has_fma), ("bf16 dot products", f.has_bf16_dot)) if has]
+        extras = [text for text, has in (("FMA", f.has_fma), ("bf16 dot products", bool(f.bf16_dot))) if has]
         return ", ".join([f"{self.arch}, {f.vector_bits}-bit tiles", f"{f.registers} vector registers", *extras])
 
     def pipeline(self, kind: str, plain: bool = False) -> tuple[str, ...]:

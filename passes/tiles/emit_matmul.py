@@ -23,6 +23,7 @@ from .tiles_frame import EmitError, Frame, kernels, open_frame
 from .tiles_gemm import CHUNK_WORK, Gemm, Item
 from .tiles_micro import Panel, Rows, Tile, choose_tile, store_tile
 from .tiles_pack import Matrix, pack_panel
+from .tiles_pairs import multiply_pairs
 from .tiles_problem import Problem, b_matrix, read_problem, row_start
 
 IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
@@ -31,7 +32,7 @@ DOT_ROWS = 4  # the same for unit stride along K
 
 @register
 def emit_matmul(
-    module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False
+    module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False, bf16_dot: str = ""
 ) -> None:  # fmt: skip
     """Replace each kernel of kind `matmul` by loops over register tiles.
 
@@ -45,13 +46,15 @@ def emit_matmul(
                 if root.name == "lamina.pack":
                     _emit_pack(frame, root, vector_bits, registers)
                 else:
-                    _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane).emit()
+                    _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane, bf16_dot).emit()
 
 
 class _Matmul(Gemm):
     """One product."""
 
-    def __init__(self, frame: Frame, problem: Problem, vector_bits: int, registers: int, by_lane: bool):
+    def __init__(
+        self, frame: Frame, problem: Problem, vector_bits: int, registers: int, by_lane: bool, bf16_dot: str
+    ):  # fmt: skip
         self.problem = p = problem
         tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
         self.panel_vectors = tile.vectors
@@ -61,6 +64,8 @@ class _Matmul(Gemm):
         super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile)
         self.packs = self.mode == "pack"
         self.a_in_place = p.a_view is not None and frame.inputs[p.a_view.base].dtype == tile.dtype
+        self.pairs = bf16_dot if self.mode == "packed" and self._in_pairs(frame) else ""
+        self.a_in_place = self.a_in_place or bool(self.pairs)
         if self.mode == "dot":
             self.a_in_place = self.a_in_place and p.a_view is not None and p.a_view.strides[-1] == 1
         self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
@@ -80,6 +85,20 @@ class _Matmul(Gemm):
         if n_stride == 1 and p.m <= IN_PLACE_ROWS and frame.inputs[view.base].dtype == tile.dtype:
             return "rows"
         return "dot" if k_stride == 1 and p.m <= DOT_ROWS else "pack"
+
+    def _in_pairs(self, frame: Frame) -> bool:
+        """True if A and B are bf16 in memory, and A's rows have stride 1."""
+        p = self.problem
+        if p.a_view is None or p.b_view is None or p.a_view.strides[-1] != 1:
+            return False
+        return frame.inputs[p.a_view.base].dtype == frame.inputs[p.b_view.base].dtype == "bf16"
+
+    def multiply(
+        self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]
+    ) -> list[ir.Value]:
+        if self.pairs:
+            return multiply_pairs(self.code, tile, self.pairs, rows, b, low, high, acc)
+        return super().multiply(tile, rows, b, low, high, acc)
 
     def begin_item(self, item: Item) -> None:
         if self.mode in ("rows", "dot"):

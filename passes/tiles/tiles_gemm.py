@@ -251,7 +251,7 @@ class Gemm:
         code, some = self.code, rows.top(height)
         nothing = zeros(code, tile, height)
         if item.first is None and isinstance(item.k_high, int) and item.k_high <= self.k_chunk:
-            acc = multiply(code, tile, some, b, item.k_low, item.k_high, nothing)
+            acc = self.multiply(tile, some, b, item.k_low, item.k_high, nothing)
             store_tile(code, tile, acc, self.sums, at, stride)
             return
         clear = lambda: store_tile(code, tile, nothing, self.sums, at, stride)
@@ -261,11 +261,17 @@ class Gemm:
             code.branch(item.first, clear)
 
         def chunk(k: Index) -> None:
-            acc = multiply(code, tile, some, b, k, code.min(code.add(k, self.k_chunk), item.k_high), nothing)
+            acc = self.multiply(tile, some, b, k, code.min(code.add(k, self.k_chunk), item.k_high), nothing)
             old = load_tile(code, tile, self.sums, at, stride, height)
             store_tile(code, tile, [numeric.add(code, x, y) for x, y in zip(old, acc)], self.sums, at, stride)
 
         code.loop(item.k_low, item.k_high, self.k_chunk, [], chunk)
+
+    def multiply(
+        self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]
+    ) -> list[ir.Value]:
+        """`acc` plus the product over `low .. high` of K."""
+        return multiply(self.code, tile, rows, b, low, high, acc)
 
     def _copied_rows(self, item: Item, m: Index, count: Index) -> Rows:
         code = self.code

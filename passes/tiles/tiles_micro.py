@@ -92,12 +92,16 @@ class Panel:
 
     def loads(self, code: Code, tile: Tile, k: Index) -> list[ir.Value]:
         """The vectors of B at `k`, in the tile's dtype."""
+        return [numeric.convert(code, x, self.dtype or tile.dtype, tile.dtype) for x in self.raw(code, tile, k)]
+
+    def raw(self, code: Code, tile: Tile, k: Index) -> list[ir.Value]:
+        """The vectors of B at `k`, as they are stored."""
         at = code.add(self.start, code.mul(k, self.stride))
         loaded = []
         for q in range(tile.vectors):
             panel, place = divmod(q, self.vectors) if self.vectors else (0, q)
-            x = code.vload(self.buffer, code.add(at, code.mul(panel, self.next), place * tile.width), tile.width)
-            loaded.append(numeric.convert(code, x, self.dtype or tile.dtype, tile.dtype))
+            start = code.add(at, code.mul(panel, self.next), place * tile.width)
+            loaded.append(code.vload(self.buffer, start, tile.width))
         return loaded
 
 

@@ -24,3 +24,8 @@ def test_models_equal_eager(run_models, guest, target, names):
     errors = run_models(guest, target, names)
     assert set(errors) == set(names)
     assert max(errors.values()) < 2e-6, errors
+
+
+def test_bf16_dot_products_equal_eager(run_models):
+    # the same sums in another order: at most a rounding of the result to bf16 apart
+    assert run_models(Guest("aarch64", MAX + "32"), "neoverse-v1", ("bf16",))["bf16"] <= 2**-8

@@ -47,6 +47,31 @@ def test_models_of_cores_give_90_percent_of_the_port_limit(target):
     assert share > 0.9
 
 
+PACKED = """
+  %y = "lamina.packed_linear"(%0, %1) {size = 64 : i64} : (tensor<64x256xbf16>, tensor<8x256x8xbf16>) -> tensor<64x64xbf16>
+  return %y : tensor<64x64xbf16>"""
+
+
+@functools.cache
+def bf16_loop(target: str) -> tuple[str, ...]:
+    args = [("bf16", (64, 256)), ("bf16", (8, 256, 8))]
+    loops = inner_loops(assembly(kernel("matmul", args, [("bf16", (64, 64))], PACKED), target, "matmul"))
+    return tuple(max(loops, key=lambda lines: sum(line.startswith("bfdot") for line in lines)))
+
+
+@pytest.mark.parametrize("target", ["neoverse-v1", "neoverse-v2"])
+def test_bf16_products_are_dot_products_by_lanes(target):
+    loop = bf16_loop(target)
+    assert count(loop, r"bfdot\s+v\d+\.4s, v\d+\.8h, v\d+\.2h\[\d\]") == 32 and count(loop, "dup") == 0
+    assert count(loop, r"st\w+\s") == 0 and not any("[sp" in line for line in loop)
+
+
+@pytest.mark.skipif(not MCA.exists(), reason="needs llvm-mca")
+@pytest.mark.parametrize("target", ["neoverse-v1", "neoverse-v2"])
+def test_bf16_products_take_60_percent_of_the_time_of_f32(target):
+    assert cycles(list(bf16_loop(target)), "aarch64", target) < 0.62 * 64 / PIPES[target]
+
+
 @pytest.mark.parametrize("target, uses", [("aarch64+sve", r"\bz\d+\.s\b"), ("aarch64", r"\bv\d+\.4s\b"), ("riscv64", r"\bvf\w+\.v[vf]\b")])  # fmt: skip
 def test_loops_use_the_vectors_of_the_machine(target, uses):
     text = kernel("loops", [("f32", (1000,))], [("f32", (1000,))], """
