@@ -101,7 +101,7 @@ def test_opt_times_and_prints_to_standard_error(lamina):
 
 def test_print_after_a_misspelt_pass(lamina):
     error = lamina("opt", "k.mlir", "-p", "lamina-cse", "--print-after", "lamina-reinplac", status=2).stderr
-    assert "there is no pass 'lamina-reinplac'; did you mean lamina-reinplace?" in error
+    assert "there is no pass 'lamina-reinplac'; did you mean lamina-reinplace" in error
 
 
 def test_failure_writes_a_reproducer_that_shows_it_again(lamina):
