@@ -22,6 +22,7 @@ from .combine import is_combinable
 from .emit_pointwise import emit_pointwise
 from .emit_reductions import emit_reduction
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
+from .emit_tiles import emit_tiles, find_cross
 from .gpu_kernel import GpuKernel
 from .probe import Probe
 from .stored import Stored
@@ -73,6 +74,10 @@ def _emit(kernel: GpuKernel) -> None:
                 plans.append((plan, results))
                 break
             long = [r for r in accesses.reductions if not _is_short(r.generic)]
+            crossing = find_cross(space, accesses)
+            if crossing is not None:
+                emit_tiles(kernel, stored, results, space, *crossing)
+                break
             if not long:
                 emit_pointwise(kernel, stored, results, numel)
                 break

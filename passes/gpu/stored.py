@@ -35,9 +35,11 @@ class Stored:
         """State that `value` is in scratch buffer number `buffer` from the next stage on."""
         self._buffers[value] = buffer
 
-    def evaluator(self, stage: GpuStage, ranges: Ranges, width: int) -> ThreadValues:
+    def evaluator(
+        self, stage: GpuStage, ranges: Ranges, width: int, cls: type[ThreadValues] = ThreadValues
+    ) -> ThreadValues:
         """An evaluator for `stage` that reads what is stored."""
-        ev = ThreadValues(stage, ranges, width)
+        ev = cls(stage, ranges, width)
         for value, number in self._buffers.items():
             ev.known[value] = self._provider(ev, stage, value, number)
         return ev

@@ -127,6 +127,26 @@ def test_symbolic_rows_and_columns():
         check(g, random(("f32", shape)), 2e-4)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", [(128, 192), (100, 37), (65, 640), (3, 96, 100)], ids=str)
+def test_transposes_go_through_tiles(shape, dtype):
+    g = Graph()
+    x = g.add_input("x", TensorType(dtype, shape))
+    swapped = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    turned = g.add("permute", g.add("neg", x), dims=swapped)
+    y = g.add_input("y", TensorType(dtype, tuple(shape[d] for d in swapped)))
+    g.add_output(g.add("mul", turned, y))
+    arrays = random((dtype, shape), (dtype, tuple(shape[d] for d in swapped)))
+    assert "gpu.barrier" in check(g, arrays)
+
+
+def test_a_transpose_of_symbolic_size():
+    g = Graph(symbols=[Symbol("s0", input=0, dim=0), Symbol("s1", input=0, dim=1)])
+    x = g.add_input("x", TensorType("f32", (symbol("s0"), symbol("s1"))))
+    g.add_output(g.add("permute", g.add("exp", x), dims=(1, 0)))
+    assert "gpu.barrier" in check(g, random(("f32", (70, 129))))
+
+
 def test_embedding_reads_rows_by_vectors():
     g = Graph()
     w, i = g.add_input("w", TensorType("f32", (100, 256))), g.add_input("i", TensorType("i64", (20, 30)))
