@@ -29,6 +29,7 @@ def pdist(c: Any, x: Value, p: float = 2.0) -> Value:
     t = T(c, x)
     rows = t.shape[0]
     require(isinstance(rows, int) and 1 < rows <= 256, "a symbolic number of rows, or pairs of too many")
+    assert isinstance(rows, int)
     pairs = list(combinations(range(rows), 2))
     first, second = (literal(c, [pair[i] for pair in pairs], "i64", (len(pairs),)) for i in (0, 1))
     a, b = (t.op("index", T(c, i), dims=(0,), wrap=False) for i in (first, second))
