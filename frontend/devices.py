@@ -37,11 +37,11 @@ def check_kernels(nodes: Iterable[Node], device: torch.device) -> None:
     """Raise Unsupported for an op that the device has no kernel for."""
     if device.type == "cpu":
         return
-    from ..targets.nvptx import KINDS
+    from ..compiler.levels import GPU_KINDS
 
     for node in nodes:
         kind = _ROOTS.get(registry(node.op).category)
-        if kind is not None and kind not in KINDS:
+        if kind is not None and kind not in GPU_KINDS:
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
 
 
