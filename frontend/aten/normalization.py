@@ -168,17 +168,14 @@ def batch_norm_functional(
     eps: float,
 ) -> tuple:
     """Also gives the running statistics after the step: `(1 - momentum) * old + momentum * batch`, variance unbiased."""
+    old_mean, old_variance = T(c, mean), T(c, variance)
+    kept = c.out_type[-2].dtype  # torch's fake kernels widen halves
     if not training:
-        return (
-            batch_norm_inference(c, x, weight, bias, mean, variance, eps),
-            _nothing(c, 1),
-            _nothing(c, 2),
-            mean,
-            variance,
-        )
+        y = batch_norm_inference(c, x, weight, bias, mean, variance, eps)
+        return y, _nothing(c, 1), _nothing(c, 2), old_mean.to(kept).value, old_variance.to(kept).value
     y, batch_mean, rstd, unbiased = batch_norm_training(c, x, weight, bias, eps)
-    new_mean = _blend(T(c, mean), batch_mean, momentum)
-    new_variance = _blend(T(c, variance), unbiased, momentum)
+    new_mean = _blend(old_mean, batch_mean, momentum).to(kept)
+    new_variance = _blend(old_variance, unbiased, momentum).to(kept)
     return y.value, batch_mean.value, rstd.value, new_mean.value, new_variance.value
 
 
@@ -232,4 +229,4 @@ def batch_norm_training(c: Any, x: Value, weight: Any, bias: Any, eps: float) ->
 
 def _blend(old: T, new: T, momentum: float) -> T:
     wide = old.wide()
-    return (wide * (1.0 - momentum) + new.to(wide.dtype) * float(momentum)).to(old.dtype)
+    return wide * (1.0 - momentum) + new.to(wide.dtype) * float(momentum)

@@ -26,6 +26,12 @@ _OPS = {
     "special_i1e": "i1e",
     "special_modified_bessel_i0": "i0",
     "special_modified_bessel_i1": "i1",
+    "special_bessel_j0": "bessel_j0",
+    "special_bessel_j1": "bessel_j1",
+    "special_bessel_y0": "bessel_y0",
+    "special_bessel_y1": "bessel_y1",
+    "special_scaled_modified_bessel_k0": "bessel_k0e",
+    "special_scaled_modified_bessel_k1": "bessel_k1e",
 }
 
 
@@ -35,6 +41,23 @@ def _special(op: str) -> Any:
 
 for _name, _op in _OPS.items():
     add(_name, _special(_op))
+
+
+@aten("special_modified_bessel_k0")
+def bessel_k0(c: Any, x: Value) -> Value:
+    return _bessel_k(c, x, "bessel_k0e")
+
+
+@aten("special_modified_bessel_k1")
+def bessel_k1(c: Any, x: Value) -> Value:
+    return _bessel_k(c, x, "bessel_k1e")
+
+
+def _bessel_k(c: Any, x: Value, scaled: str) -> Value:
+    """`exp(-x)` times the scaled function, in f64."""
+    dtype = c.out_type.dtype
+    t = T(c, c.cast(x, dtype)).to("f64")
+    return (t.op(scaled) * (-t).exp()).to(dtype).value
 
 
 @aten("polygamma", "special_polygamma")

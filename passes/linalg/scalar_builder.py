@@ -3,8 +3,8 @@
     b.map(lambda s, x, y: s.mul(s.exp(x), s.add(y, 1.0)), x, y)
 
 Operands are `Scalar`s (a value and its dtype) or Python numbers. Everything is dtype-aware; see `scalar_core`
-(arithmetic, comparison, bits), `scalar_cast`, `scalar_divide`, `scalar_math`, `scalar_special`. This file adds what belongs to a body:
-its position in the iteration space, and reads at computed indices.
+(arithmetic, comparison, bits), `scalar_cast`, `scalar_divide`, `scalar_math`, `scalar_special`,
+`scalar_bessel`. This file adds what belongs to a body: its position in the iteration space, and reads at computed indices.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mlir import ir
 
 from ...dialects.dims import Dim
 from ...dialects.status import INDEX_OUT_OF_RANGE
+from .scalar_bessel import ScalarBessel
 from .scalar_core import Scalar
-from .scalar_special import ScalarSpecial
 
 if TYPE_CHECKING:
     from .linalg_builder import LinalgBuilder, Tensor
 
 
-class ScalarBuilder(ScalarSpecial):
+class ScalarBuilder(ScalarBessel):
     """Builds the body of one `linalg.generic`."""
 
     def __init__(self, builder: LinalgBuilder, ip: ir.InsertionPoint):

@@ -59,3 +59,34 @@ def scaled_erfc() -> tuple[float, ...]:
         return 2 / math.sqrt(math.pi) * scale * step * math.fsum(parts) * (x + 2)
 
     return coefficients(function, 40)
+
+
+def hankel(order: int, w: complex) -> complex:
+    """`2 / gamma(n + 1/2) * integral of exp(-v^2) v^(2 n) (1 + w v^2 / 2)^(n - 1/2)` over `v >= 0`, for `|w| <= 1/2`.
+
+    The integrand is even and analytic in a strip, so the trapezoidal rule converges exponentially.
+    """
+    step = 1 / 10
+    total = 0.5 + 0j if order == 0 else 0j
+    for k in range(1, 70):
+        square = (k * step) ** 2
+        total += math.exp(-square) * square**order * (1 + w * square / 2) ** (order - 0.5)
+    return 2 / math.gamma(order + 0.5) * step * total
+
+
+@cache
+def hankel_waves(order: int, start: float, part: int) -> tuple[float, ...]:
+    """The real part of `hankel(order, i / x)`, or the imaginary one times `x / start`, for `start / x = sqrt((t + 1) / 2)`."""
+
+    def function(t: float) -> float:
+        ratio = math.sqrt((t + 1) / 2)
+        value = hankel(order, 1j * ratio / start)
+        return value.imag / ratio if part else value.real
+
+    return coefficients(function, 24)
+
+
+@cache
+def hankel_decay(order: int, start: float) -> tuple[float, ...]:
+    """`sqrt(pi / 2) hankel(order, 1 / x)` for `x = 2 start / (t + 1)`: `sqrt(x) exp(x) K(x)` above `start`."""
+    return coefficients(lambda t: math.sqrt(math.pi / 2) * hankel(order, (t + 1) / (2 * start)).real, 28)
