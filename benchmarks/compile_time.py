@@ -58,7 +58,7 @@ def child(backend: str, name: str) -> None:
         peak, stop = [base], threading.Event()
 
         def watch():
-            while not stop.wait(0.05):
+            while not stop.wait(0.25):  # reading the maps of a process holds it up
                 peak[0] = max(peak[0], pss(os.getpid()))
 
         watcher = threading.Thread(target=watch, daemon=True)

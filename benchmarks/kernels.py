@@ -2,6 +2,7 @@
 
     python benchmarks/kernels.py [--only matmul] [--seconds 2]
 
+Without `--only` it writes benchmarks/results/kernels.md.
 One thread each, in its CPU time, so that the numbers say how good the code is and not how threads shared the machine.
 The peak is a register-only FMA loop timed in the same run.
 """
@@ -123,8 +124,7 @@ FAMILIES = {"matmul": matmuls, "conv": convs, "attention": attentions}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=FAMILIES, action="append", default=[])
-    parser.add_argument("--seconds", type=float, default=1.0, help="per case")
-    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/kernels.md")
+    parser.add_argument("--seconds", type=float, default=0.6, help="per case")
     options = parser.parse_args()
     torch.set_num_threads(1)
     burn, burn_flops = peak(get_target("native").features.vector_bits // 32)
@@ -139,7 +139,7 @@ def main() -> None:
                 f"{t['eager'].median / t['ours'].median:.2f} |"
             )
             print(lines[-1], flush=True)
-    if options.keep:
+    if not options.only:
         write("kernels", "Kernels, one thread", "python benchmarks/kernels.py", lines)
 
 

@@ -52,7 +52,7 @@ def measure(name: str, inductor: bool) -> str:
             torch_default = torch.compile(model, backend="inductor")
             torch_default(*args)
             calls["inductor"] = lambda: torch_default(*args)
-        t = interleaved(calls, 4.0)
+        t = interleaved(calls, 2.5)
     ratio = t["eager"].median / t["lamina"].median
     row = f"| {name} | {errors[0]:.1e} | {errors[1]:.1e} | {t['lamina'].median * 1e3:.2f} | {t['eager'].median * 1e3:.2f} | {ratio:.2f} |"
     if inductor:
