@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .artifact import Artifact, read_artifact, reading
 from .call import Caller
 from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram
+
+if TYPE_CHECKING:
+    from .cuda_model import CudaModel
 
 __all__ = ["LaminaRuntimeError", "Model", "Session", "load"]
 
@@ -34,15 +37,20 @@ def load(
     target: str | None = None,
     verify: bool = False,
     threads: int | None = None,
-) -> Model:
-    """Load an entry point of an artifact for this machine.
+) -> Model | CudaModel:
+    """Load an entry point of an artifact for this machine, or with `device="cuda:0"` for a GPU (a CudaModel).
 
     `target` names one of the artifact's targets instead of the best; `verify` checks the hashes of all weights;
     `threads` limits the threads of a call. ArtifactError says why a file cannot be loaded. Loading runs the
     artifact's code: load only files that you trust.
     """
     if device != "cpu":
-        raise LaminaRuntimeError(f"device '{device}' is not supported; devices: cpu")
+        from .cuda_model import CudaModel, parse_device
+
+        place = parse_device(device)
+        artifact = read_artifact(path, verify)
+        with reading(artifact.path):
+            return CudaModel(artifact, entry, place, target)
     artifact = read_artifact(path, verify)
     with reading(artifact.path):
         return Model(artifact, entry, artifact.choose(entry, target), threads)

@@ -25,8 +25,9 @@ from .arrays import gather_inputs
 @click.option("--check", metavar="MODEL.pt2", default=None, help="Compare with the model in eager torch.")
 @click.option("--entry", default="main", show_default=True, help="The entry point.")
 @click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
+@click.option("--device", "-d", default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:N.")
 @click.option("--verify", is_flag=True, help="Check the hashes of the weights.")
-def run_command(artifact, files, random, sizes, seed, output, check, entry, target, verify) -> None:
+def run_command(artifact, files, random, sizes, seed, output, check, entry, target, device, verify) -> None:
     """Run ARTIFACT and describe its results.
 
     \b
@@ -37,15 +38,15 @@ def run_command(artifact, files, random, sizes, seed, output, check, entry, targ
 
     from ..runtime.api import load
 
-    model = load(artifact, entry=entry, target=target, verify=verify)
+    model = load(artifact, device=device, entry=entry, target=target, verify=verify)
     missing = list(model.inputs)[len(files) :]
     if missing and not random:
         raise click.ClickException(f"inputs {', '.join(missing)} are not given; --input NAME=FILE.npy, or --random")
     inputs = gather_inputs(model, files, sizes, seed)
     made = model(**inputs)
-    results = dict(zip(model.outputs, made if isinstance(made, tuple) else (made,)))
+    results = {n: np.asarray(x) for n, x in zip(model.outputs, made if isinstance(made, tuple) else (made,))}
     for name, value in results.items():
-        click.echo(f"{name}: {describe(np.asarray(value))}")
+        click.echo(f"{name}: {describe(value)}")
     if output:
         np.savez(output, **results)
     if check:

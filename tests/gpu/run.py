@@ -16,7 +16,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.samples import assert_close, attributes, eager, from_torch, inferred, operands, to_torch, type_of
+from support.samples import (
+    assert_close,
+    attributes,
+    eager,
+    from_torch,
+    inferred,
+    operands,
+    to_torch,
+    type_of,
+    without_f64,
+)
 
 from lamina.compiler.api import compile_graph
 from lamina.dialects.op import all_ops
@@ -79,7 +89,8 @@ def check_op(name: str) -> None:
     """All samples of an op in one graph."""
     op = all_ops()[name]
     graph, tensors, types = Graph(name), [], []
-    for number, s in enumerate(op.samples):
+    chosen = op.samples if "--f64" in sys.argv else without_f64(op)
+    for number, s in enumerate(chosen):
         values: list[int | None] = []
         for k, x in enumerate(operands(s)):
             if x is None:
@@ -92,7 +103,7 @@ def check_op(name: str) -> None:
             graph.add_output(v)
         types += inferred(op, s)
     actual = iter(run_graph(graph, tensors, types))
-    for number, s in enumerate(op.samples):
+    for number, s in enumerate(chosen):
         for expected in eager(op, s):
             try:
                 assert_close(from_torch(next(actual).cpu()), expected, "exact" if op.numerics == "exact" else "order")
@@ -263,9 +274,50 @@ def compile_modules() -> None:
     print(stats())
 
 
+def load() -> None:
+    """An artifact on the device: numpy, torch and our own arrays in and out, state, errors."""
+    import tempfile
+
+    import lamina
+
+    failures = Failures()
+    m = torch.nn.Sequential(torch.nn.LayerNorm(256), torch.nn.GELU(), torch.nn.Linear(256, 64), torch.nn.Softmax(-1))
+    x = torch.randn(8, 256)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(m.eval(), (x,), dynamic_shapes=({0: batch},))
+    with torch.no_grad():
+        expected = m(x)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.lamina")
+        lamina.export(program, targets=["sm_90a", "sm_80", "x86-64-v3"]).save(path)
+        model = lamina.load(path, device="cuda:0")
+
+        def close(made: torch.Tensor) -> None:
+            torch.testing.assert_close(made.cpu(), expected, rtol=1e-4, atol=1e-6)
+
+        def refuses(what: str, call: Callable[[], Any]) -> None:
+            try:
+                call()
+            except RuntimeError as error:
+                assert what in str(error), str(error)
+                return
+            raise AssertionError("no error")
+
+        failures.run("numpy in", lambda: close(torch.from_numpy(np.asarray(model(x.numpy())))))
+        failures.run("torch in, DLPack out", lambda: close(torch.from_dlpack(model(x.cuda()))))
+        failures.run("torch in, array interface out", lambda: close(torch.as_tensor(model(x.cuda()), device="cuda")))
+        failures.run("misaligned in", lambda: close(torch.from_dlpack(model(torch.cat([x.new_zeros(1), x.flatten()]).cuda()[1:].view(8, 256)))))  # fmt: skip
+        failures.run("sm_80 code is refused no device that can", lambda: close(torch.from_dlpack(lamina.load(path, device="cuda", target="sm_80")(x.cuda()))))  # fmt: skip
+        failures.run("strided", lambda: refuses("not contiguous", lambda: model(x.t().contiguous().t().cuda())))
+        failures.run("shape", lambda: refuses("size 255", lambda: model(x[:, 1:].contiguous().cuda())))
+        failures.run("device", lambda: refuses("no device cuda:7", lambda: lamina.load(path, device="cuda:7")))
+        failures.run("the CPU of the same file", lambda: close(torch.from_numpy(lamina.load(path)(x.numpy()))))
+    failures.report("load")
+
+
 if __name__ == "__main__":
-    chosen = [a for a in sys.argv[1:] if not a.startswith("-")] or ["samples", "compile", "shapes"]
+    chosen = [a for a in sys.argv[1:] if not a.startswith("-")] or ["samples", "compile", "load", "shapes"]
     for part in chosen:
         start = time.time()
-        {"samples": samples, "shapes": shapes, "compile": compile_modules}[part]()
+        {"samples": samples, "shapes": shapes, "compile": compile_modules, "load": load}[part]()
         print(f"{part}: {time.time() - start:.1f} s", flush=True)

@@ -5,7 +5,7 @@ import re
 import pytest
 from mlir import ir
 from support.graph_kernel import graph_module
-from support.samples import kernel_module, operands, type_of
+from support.samples import kernel_module, without_f64
 
 from lamina.compiler.levels import lower_kernel
 from lamina.dialects.op import all_ops
@@ -22,19 +22,9 @@ TARGET = get_target("sm_90a")
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
 
 
-def single(op):
-    """The samples without f64, whose functions have no GPU implementation."""
-    return [
-        s
-        for s in op.samples
-        if not any(x is not None and type_of(x).dtype == "f64" for x in operands(s))
-        and "f64" not in str(s.attributes.get("dtype"))
-    ]
-
-
 @pytest.mark.parametrize("name", [n for n in OPS if n not in IN_F64])
 def test_samples_compile(name):
-    samples = single(OPS[name])
+    samples = without_f64(OPS[name])
     if not samples:
         pytest.skip("f64 only")
     ptx = lower_kernel(kernel_module(OPS[name], samples), TARGET, "loops", start="linalg", stop="asm")

@@ -82,6 +82,15 @@ def inferred(op: type[Op], sample: Sample) -> tuple[TensorType, ...]:
     return op.resolve([None if x is None else type_of(x) for x in operands(sample)], sample.attributes)[1]
 
 
+def without_f64(op: type[Op]) -> list[Sample]:
+    """The samples of `op` that have no f64 operand or result: GPUs have no f64 math functions of ours."""
+    return [
+        s
+        for s in op.samples
+        if all(t.dtype != "f64" for t in [*(type_of(x) for x in operands(s) if x is not None), *inferred(op, s)])
+    ]
+
+
 def reference(op: type[Op], sample: Sample) -> list[np.ndarray]:
     """What the op's numpy reference computes for the sample."""
     with np.errstate(all="ignore"):

@@ -1,0 +1,181 @@
+"""Row, pointwise and reduction kernels on an NVIDIA GPU beside eager and Inductor, in microseconds.
+
+    python benchmarks/gpu.py [--inductor] [--json results.json] [--only softmax] [--shapes 8192x4096,64x4096]
+
+Each case is checked against float64 first. A function is captured into a CUDA graph of several calls, so that launch
+overhead does not count, on as many input sets as overflow the cache; replays of all systems are interleaved, and the
+median of rounds is shown. `copy` is the share of a device-to-device copy's bandwidth, by bytes read and written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+Tensors = Sequence[torch.Tensor]
+CACHE = 256 * 1024 * 1024  # bytes of input sets that no cache holds
+
+
+def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """With f32 statistics, as in language models."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * w
+
+
+# name: (function, operands by name: x is the matrix, w a row, i classes)
+CASES: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
+    "add": (lambda x, y: x + y, "xy"),
+    "silu_mul": (lambda x, y: F.silu(x) * y, "xy"),
+    "gelu": (lambda x: F.gelu(x, approximate="tanh"), "x"),
+    "softmax": (lambda x: F.softmax(x, -1), "x"),
+    "layer_norm": (lambda x, w, v: F.layer_norm(x, x.shape[-1:], w, v), "xwv"),
+    "rms_norm": (rms_norm, "xw"),
+    "cross_entropy": (lambda x, i: F.cross_entropy(x.float(), i), "xi"),
+    "column_sum": (lambda x: x.sum(0), "x"),
+    "transpose": (lambda x: x.t().contiguous(), "x"),
+}
+SHAPES = ("64x4096", "8192x4096", "8192x4097", "32768x1024")
+
+
+def operands(names: str, rows: int, columns: int, dtype: torch.dtype) -> Tensors:
+    """Random operands."""
+    made = {"x": (rows, columns), "y": (rows, columns), "w": (columns,), "v": (columns,)}
+    return [
+        torch.randint(0, columns, (rows,), device="cuda") if n == "i" else torch.randn(made[n], device="cuda").to(dtype)
+        for n in names
+    ]
+
+
+def moved(given: Tensors, result: torch.Tensor) -> int:
+    """Bytes that must be read and written."""
+    return sum(t.numel() * t.element_size() for t in [*given, result])
+
+
+class Captured:
+    """A function on several sets of operands as a CUDA graph."""
+
+    def __init__(self, function: Callable[..., Any], sets: Sequence[Tensors], calls: int):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                function(*sets[0])
+        torch.cuda.current_stream().wait_stream(stream)
+        self.calls = calls
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.kept = [function(*sets[i % len(sets)]) for i in range(calls)]
+
+    def microseconds(self) -> float:
+        """One call's time, by events around a replay."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1000 / self.calls
+
+
+def interleaved(captured: dict[str, Captured], rounds: int = 15) -> dict[str, float]:
+    """Medians of alternating replays."""
+    for c in captured.values():
+        c.microseconds()
+    times: dict[str, list[float]] = {name: [] for name in captured}
+    for _ in range(rounds):
+        for name, c in captured.items():
+            times[name].append(c.microseconds())
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def error(made: torch.Tensor, exact: torch.Tensor) -> float:
+    """Relative Frobenius distance; NaN is infinite."""
+    found = float((made.double() - exact).norm() / exact.norm())
+    return found if found == found else float("inf")
+
+
+def measure(name: str, rows: int, columns: int, dtype: torch.dtype, inductor: bool) -> dict[str, Any]:
+    """One line of the table."""
+    function, names = CASES[name]
+    first = operands(names, rows, columns, dtype)
+    torch._dynamo.reset()
+    systems: dict[str, Callable[..., Any]] = {"lamina": torch.compile(function, backend="lamina", dynamic=False)}
+    with torch.no_grad():
+        started = time.perf_counter()
+        made = systems["lamina"](*first)
+        seconds = time.perf_counter() - started
+        exact = function(*[t.double() if t.is_floating_point() else t for t in first])
+        eager = function(*first)
+        errors = error(made, exact), error(eager, exact)
+        assert errors[0] <= max(2 * errors[1], 2e-6), f"{name}: error {errors[0]:.1e}, eager's {errors[1]:.1e}"
+        size = moved(first, made)
+        del exact, eager, made
+        count = max(1, min(8, CACHE // max(size, 1) + 1))
+        sets = [first, *(operands(names, rows, columns, dtype) for _ in range(count - 1))]
+        calls = 20 if size < 64 * 2**20 else 4
+        systems["eager"] = function
+        if inductor:
+            systems["inductor"] = torch.compile(function, backend="inductor", dynamic=False)
+        flat = torch.empty(size // 2, dtype=torch.uint8, device="cuda")
+        copies = [(torch.empty_like(flat), torch.empty_like(flat)) for _ in range(count)]
+        systems_captured = {n: Captured(f, sets, calls) for n, f in systems.items()}
+        systems_captured["copy"] = Captured(lambda a, b: a.copy_(b), copies, calls)
+        times = interleaved(systems_captured)
+    best = min(t for n, t in times.items() if n in ("eager", "inductor"))
+    return {
+        "case": name,
+        "shape": f"{rows}x{columns}",
+        "dtype": str(dtype).removeprefix("torch."),
+        "us": {n: round(t, 2) for n, t in times.items()},
+        "copy": round(times["copy"] / times["lamina"], 3),
+        "against best": round(best / times["lamina"], 3),
+        "error": errors[0],
+        "compile s": round(seconds, 2),
+    }
+
+
+def main() -> None:
+    """Run the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inductor", action="store_true")
+    parser.add_argument("--json", default="")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--shapes", default=",".join(SHAPES))
+    given = parser.parse_args()
+    import lamina.frontend.dynamo  # noqa: F401
+
+    print(torch.cuda.get_device_name(0), torch.__version__)
+    lines = []
+    for name in CASES:
+        if given.only and name not in given.only.split(","):
+            continue
+        for shape in given.shapes.split(","):
+            rows, columns = map(int, shape.split("x"))
+            for dtype in (torch.float32, torch.bfloat16):
+                try:
+                    line = measure(name, rows, columns, dtype, given.inductor)
+                except Exception as failure:
+                    print(f"{name} {shape} {dtype}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
+                    continue
+                lines.append(line)
+                times = "  ".join(f"{n} {t:8.2f}" for n, t in line["us"].items())
+                print(
+                    f"{name:14}{shape:12}{line['dtype']:9}{times}  of copy {line['copy']:.2f}"
+                    f"  against best {line['against best']:.2f}",
+                    flush=True,
+                )
+    if given.json:
+        with open(given.json, "w") as file:
+            json.dump(
+                {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "lines": lines}, file, indent=1
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""DLPack (version 0) without a library: device arrays of other packages read in place, and ours handed to them.
+
+address, shape, dtype, owner = take(tensor, device, stream)
+capsule = give(address, shape, dtype, device, owner)
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import LaminaRuntimeError
+
+CUDA = 2
+_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_CODES = {"i": _INT, "u": _UINT, "f": _FLOAT}
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    pass
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
+_Managed._fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
+
+_python = ctypes.pythonapi
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_python.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_NAME, _USED = b"dltensor", b"used_dltensor"
+_alive: dict[int, Any] = {}  # what capsules that were handed out point to
+
+
+def _code(dtype: str) -> tuple[int, int]:
+    if dtype in ("bf16", "bool"):
+        return (_BFLOAT, 16) if dtype == "bf16" else (_BOOL, 8)
+    return _CODES[dtype[0]], int(dtype[1:])
+
+
+def _dtype(code: int, bits: int) -> str:
+    if code in (_BFLOAT, _BOOL):
+        return "bf16" if code == _BFLOAT else "bool"
+    for letter, number in _CODES.items():
+        if number == code:
+            return f"{letter}{bits}"
+    return f"DLPack type {code} of {bits} bits"
+
+
+class _Owner:
+    """Calls a foreign tensor's deleter once nobody needs it."""
+
+    def __init__(self, managed: Any, source: Any):
+        self._managed, self._source = managed, source
+
+    def __del__(self) -> None:
+        if self._managed and self._managed.contents.deleter:
+            self._managed.contents.deleter(self._managed)
+
+
+def take(value: Any, device: int, stream: int, name: str) -> tuple[int, tuple[int, ...], str, Any]:
+    """Address, shape, element type and owner of a contiguous array on GPU `device`; `name` is for messages.
+
+    The producer makes its memory ready for `stream`.
+    """
+    kind, index = value.__dlpack_device__()
+    if kind != CUDA or index != device:
+        where = f"cuda:{index}" if kind == CUDA else "another kind of device"
+        raise LaminaRuntimeError(f"input '{name}' is on {where}, the model on cuda:{device}; move it there")
+    capsule = value.__dlpack__(stream=stream or 1)  # 1 is DLPack's number of the default stream
+    managed = ctypes.cast(_python.PyCapsule_GetPointer(capsule, _NAME), ctypes.POINTER(_Managed))
+    _python.PyCapsule_SetName(capsule, _USED)
+    t = managed.contents.tensor
+    shape = tuple(t.shape[i] for i in range(t.ndim))
+    if t.strides:
+        expected = 1
+        for i in reversed(range(t.ndim)):
+            if shape[i] != 1 and t.strides[i] != expected and 0 not in shape:
+                raise LaminaRuntimeError(f"input '{name}' is not contiguous; make a contiguous copy")
+            expected *= shape[i]
+    return (t.data or 0) + t.byte_offset, shape, _dtype(t.code, t.bits), _Owner(managed, value)
+
+
+@_Deleter
+def _release(managed: Any) -> None:
+    _alive.pop(ctypes.addressof(managed.contents), None)
+
+
+def give(address: int, shape: Sequence[int], dtype: str, device: int, owner: Any) -> Any:
+    """A capsule for contiguous device memory; `owner` lives as long as whoever takes it wants."""
+    rank = len(shape)
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    sizes = (ctypes.c_int64 * max(2 * rank, 1))(*shape, *reversed(strides))
+    managed = _Managed()
+    t = managed.tensor
+    t.data, t.device_type, t.device_id, t.ndim = address, CUDA, device, rank
+    (t.code, t.bits), t.lanes = _code(dtype), 1
+    pointer = ctypes.POINTER(ctypes.c_int64)
+    t.shape = ctypes.cast(sizes, pointer)
+    t.strides = ctypes.cast(ctypes.addressof(sizes) + 8 * rank, pointer)
+    managed.deleter = _release
+    key = ctypes.addressof(managed)
+    _alive[key] = (managed, sizes, owner)
+    return _python.PyCapsule_New(key, _NAME, None)
