@@ -64,9 +64,11 @@ class _Compilation:
             COUNTERS.add("training_graphs" if kind != "inference" else "graphs")
             if kind == "inference" and made.all_compiled and compat.direct_call_is_safe(metadata):
                 self.direct = made.function(boxed=False)
-            return made.function(boxed=True)
+            call = made.function(boxed=True)
+            return torch.compiler.disable(call) if kind == "backward" else call
 
-        return compile_graph
+        # Backward graphs are compiled and called by autograd, perhaps in a frame that Dynamo would look into.
+        return torch.compiler.disable(compile_graph) if kind == "backward" else compile_graph
 
 
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:

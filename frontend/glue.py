@@ -57,6 +57,7 @@ class Glue:
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.output = next(n for n in gm.graph.nodes if n.op == "output")
         self.parts: list[BoundPart] = []
+        self.made: list[fx.Node] = []  # the buffers that parts return
         self._steps(steps)
 
     def function(self, boxed: bool) -> Callable[..., Any]:
@@ -81,7 +82,7 @@ class Glue:
         results = list(self.output.args[0])  # type: ignore[call-overload]
         return (
             len(self.parts) == 1
-            and [name for _, *names in self.statements for name in names[1]] == [var(n) for n in results]
+            and self.made == results
             and [var(n) for n in self.parts[0].inputs] + self.parts[0].symbols == [var(n) for n in self.placeholders]
         )
 
@@ -133,6 +134,7 @@ class Glue:
             name = f"_part{len(self.parts)}"
             self.env[name] = part.call
             self.parts.append(part)
+            self.made += buffers
             arguments = ", ".join([var(n) for n in part.inputs] + part.symbols)
             results = "".join(f"{var(b)}, " for b in buffers).rstrip()
             text = f"{results} = {name}({arguments})" if results else f"{name}({arguments})"

@@ -139,14 +139,21 @@ def _picked(c: Any, log_p: T, target: T, weight: Value | None, ignore: Any) -> t
     """Of `[N, C, …]`: the log-probability of each target, its weight (0 where ignored), and the target to read."""
     ignored = target.eq(ignore)
     safe = ignored.where(0, target)
-    chosen = log_p.op("gather", safe.unsqueeze(1), dim=1)
-    picked = chosen.reshape(*target.shape)
+    # `index`, not `gather`: a target out of range is an IndexError
+    places = [safe if d == 1 else _position(c, log_p, d) for d in range(log_p.rank)]
+    picked = log_p.op("index", *places, dims=tuple(range(log_p.rank)), wrap=False)
     if weight is None:
         w = ignored.where(0.0, picked.like(1.0))
     else:
         flat = T(c, weight).to(log_p.dtype)
         w = ignored.where(0.0, flat.op("index", safe, dims=(0,)))
     return picked, w, safe
+
+
+def _position(c: Any, x: T, dim: int) -> T:
+    """The position in `dim` of `x` `[N, C, …]`, to be broadcast over `[N, …]`."""
+    counts = T(c, c.op("iota", size=(x.shape[dim],), start=0, step=1, dtype="i64"))
+    return counts.reshape(*(x.shape[d] if d == dim else 1 for d in range(x.rank) if d != 1))
 
 
 @aten("nll_loss_forward", "nll_loss2d_forward")

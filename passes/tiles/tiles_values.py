@@ -17,7 +17,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from ...dialects.status import INDEX_OUT_OF_RANGE
+from ...dialects.status import code_of
 from ..loops.strided_view import strided_view
 from .tiles_code import Code, Index, delinearize
 from .tiles_frame import EmitError, Frame
@@ -169,7 +169,8 @@ class Values:
             scope[op.results[0]] = self._at(op.operands[0], tuple(names), memo)
             return
         if op.name == "cf.assert":
-            self.code.branch(operands[0], lambda: None, self._fail)
+            code = code_of(ir.StringAttr(op.attributes["msg"]).value)
+            self.code.branch(operands[0], lambda: None, lambda: self._fail(code))
             return
         if len(op.regions):
             raise EmitError(f"no tile code for {op.name} in a fused body of kernel '{self.frame.name}'")
@@ -198,9 +199,9 @@ class Values:
         scaled = code.op("arith.muli", [vector], [steps, code.constant(stride, vector)])
         return code.op("arith.addi", [vector], [scaled, broadcast(code, value, self.width)])
 
-    def _fail(self) -> None:
+    def _fail(self, code: int) -> None:
         i32 = ir.IntegerType.get_signless(32)
-        self.code.store(self.code.constant(INDEX_OUT_OF_RANGE.code, i32), self.frame.status, 0)
+        self.code.store(self.code.constant(code, i32), self.frame.status, 0)
 
     def _outside(self, value: ir.Value) -> ir.Value:
         """A scalar defined outside the body: a constant, or a size."""

@@ -48,6 +48,14 @@ def test_two_views_of_one_intermediate():
     check(f, X)
 
 
+def test_views_follow_the_buffer_they_lie_in():
+    def f(x):
+        z = x + 1
+        return z, z[0], z.t()
+
+    check(f, X)
+
+
 def test_same_output_twice():
     def f(x):
         z = x + 1
@@ -325,6 +333,35 @@ def test_errors_are_eagers():
         torch.compile(lambda i, w: F.embedding(i, w), backend="lamina")(index, table)
     with pytest.raises(RuntimeError, match="greater than 0"):
         torch.compile(lambda x: F.interpolate(x, size=(4, 4)), backend="lamina")(torch.rand(1, 3, 0, 5))
+
+
+def test_target_out_of_range_is_an_index_error():
+    with pytest.raises(IndexError):
+        torch.compile(F.cross_entropy, backend="lamina")(X, torch.tensor([0, 8, 1, 2]))
+
+
+def test_checks_in_an_epilogue_raise_their_own_errors(mode):
+    f = torch.compile(lambda x, y, t, i: x @ y.t() + t.gather(0, i), backend="lamina")
+    with pytest.raises((RuntimeError, IndexError)) as raised:
+        f(X, Y, torch.rand(3, 4), torch.full((4, 4), 9))
+    assert mode == "interpreted" or not isinstance(raised.value, IndexError)
+
+
+def test_dynamo_does_not_look_into_backward():
+    """Backward runs, and is compiled, between two compiled pieces of `f` here."""
+
+    def f(x):
+        x = x.detach().requires_grad_()
+        (g,) = torch.autograd.grad((x**3).sum(), x)
+        return g.sin()
+
+    def seen(backend):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        torch.testing.assert_close(torch.compile(f, backend=backend)(X), f(X))
+        return torch._dynamo.utils.counters["frames"]["total"]
+
+    assert seen("lamina") <= seen("aot_eager")
 
 
 def test_tensors_made_in_the_function():
