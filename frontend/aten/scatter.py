@@ -151,9 +151,12 @@ def _masked_put(c: Any, t: T, given: list[tuple[int, Value]], values: Value, acc
     rest = t.shape[m.rank :]
     if all(s == 1 for s in value.shape):
         new = value.reshape().expand(*t.shape)
+    elif value.rank <= len(rest) or value.shape[0] == 1:
+        require(value.rank <= 1 + len(rest), "values of more dims")
+        new = (value if value.rank <= len(rest) else value.reshape(*value.shape[1:])).expand(*t.shape)
     else:
-        require(value.shape[1:] == rest and value.rank == 1 + len(rest), "values that broadcast")
-        new = _in_turn(m, value)
+        require(value.rank == 1 + len(rest), "values of more dims")
+        new = _in_turn(m, value.expand(value.shape[0], *rest))
     m = m.reshape(*m.shape, *([1] * len(rest)))
     return m.where(t + new if accumulate else new, t).value
 

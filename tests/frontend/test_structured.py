@@ -201,6 +201,13 @@ case(
     positions(4, 6),
     x(6),
 )
+case(
+    "index_put_rows_by_mask",
+    lambda v, row, rows: [v.index_put((v[:, 0] > 0,), s) for s in (row, row[None], row[:1], rows)],
+    torch.tensor([[1.0, 2], [-1, 3], [2, 4]]),
+    x(2),
+    x(2, 1),
+)
 case("index_put_mask", lambda v: v.index_put((v > 0,), torch.tensor(9.0)), x(4, 4))
 case(
     "masked_index_put",

@@ -1,9 +1,9 @@
 """torch's own OpInfo samples under a backend, against eager: `python sweep.py [OP …]`.
 
-Prints one JSON line per op: {"op", "verdict", "graphs", "compiled", "eager", "fallback", "detail", "seconds"}. A verdict is "right", "wrong",
-"raises" (eager does not), or "frontend" where `aot_eager`, the same plumbing with no compiler behind it, fails alike.
-`graphs` came to the backend, with `compiled` and `eager` nodes; `fallback` names what ran in eager, with the reason. Ops run in
-the order given.
+Prints one JSON line per op: {"op", "verdict", "graphs", "compiled", "eager", "fallback", "detail", "seconds"}. A verdict
+is "right", "wrong", "raises" (eager does not), or "frontend" where `aot_eager`, the same plumbing with no compiler behind
+it, fails alike. `graphs` came to the backend, with `compiled` and `eager` nodes; `fallback` names what ran in eager, with
+the reason. Ops run in the order given.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ def counters(backend: str) -> dict[str, Any]:
     names = {"graphs": "graphs", "compiled": "compiled_nodes", "eager": "eager_nodes"}
     found: dict[str, Any] = {name: stats[key] for name, key in names.items()}
     found |= {op: (entry["count"], entry["reason"]) for op, entry in stats["fallback"].items()}
-    found |= {f"graph break: {reason[:80]}": (n, reason[:80]) for reason, n in stats["graph_breaks"].items()}
+    for reason, count in stats["graph_breaks"].items():
+        first = reason.splitlines()[0]
+        found[f"graph break: {first}"] = (count, first)
     if failures := stats["failures"]:
         found["failure"] = (len(failures), " ".join(failures[-1].split())[:300])
     return found
