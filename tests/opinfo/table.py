@@ -43,6 +43,9 @@ def table(reports: dict[str, dict], inductor: dict[str, str]) -> str:
         ", ".join(f"{n} {s}" for s, n in counts.items()) + f"; of the {len(theirs)} ops that Inductor compiles,"
         f" {both} ({100 * both / max(1, len(theirs)):.0f} %) are compiled.",
         "",
+        "A *view* is a view of an argument and needs no code. *Graph break*: Dynamo does not show the op to any backend (samples",
+        "of random ops set the seed in Python).",
+        "",
         "| op | Lamina | Inductor | run by eager |",
         "|---|---|---|---|",
     ]
