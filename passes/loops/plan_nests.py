@@ -85,8 +85,8 @@ def plan_nests(graph: TensorGraph) -> list[Nest]:
 
 
 def _join(graph: TensorGraph, nest: Nest, numel: Dim, results: list[int]) -> bool:
-    """Let `nest` write results of its row size too."""
-    if not nest.inner or not any(_reduces(graph, i) for i in results):
+    """Let `nest` write results of its row size too; square tiles have no rows."""
+    if not nest.inner or nest.cross or not any(_reduces(graph, i) for i in results):
         return False
     if dims.product(l.extent for l in nest.outer) != numel:
         return False

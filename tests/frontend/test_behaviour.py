@@ -56,6 +56,15 @@ def test_views_follow_the_buffer_they_lie_in():
     check(f, X)
 
 
+@pytest.mark.parametrize("size", [5, 20])
+def test_row_results_beside_a_transposed_one(size):
+    def f(x):
+        y = torch.relu(x.t())
+        return y, y.argmax(-1), y.sum(-1)
+
+    check(f, torch.randn(size, size + 1), dynamic=True)
+
+
 def test_same_output_twice():
     def f(x):
         z = x + 1
