@@ -51,7 +51,8 @@ class Softmax(Op, name="softmax", category="row"):
         v = computed(b, x)
         shifted = b.sub(v, b.amax(v, dims, keepdim=True))
         e = b.exp(shifted)
-        return b.cast(b.div(e, b.sum(e, dims, keepdim=True)), x.dtype)
+        # One division a row, not one an element; the sum is at least 1, so its reciprocal is an ordinary number.
+        return b.cast(b.mul(e, b.reciprocal(b.sum(e, dims, keepdim=True))), x.dtype)
 
 
 class LogSoftmax(Op, name="log_softmax", category="row"):
