@@ -1,13 +1,15 @@
-"""Gradients of `select` and `slice`: the gradient in its place in a tensor of zeros."""
+"""Gradients of views, each in its place in a tensor of zeros, and of paddings, which add up what was read twice."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...dialects.op import normalize_dim
-from .registry import Value, aten
-from .scatter import slice_start
+from .creation import literal
+from .registry import Value, aten, require
+from .scatter import index_add, slice_start
+from .tensor_algebra import diagonal_scatter
 from .tensor_math import T
 
 
@@ -22,6 +24,35 @@ def select_backward(c: Any, grad: Value, sizes: Sequence[Any], dim: int, index: 
 def slice_backward(c: Any, grad: Value, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: int) -> Value:
     d = normalize_dim(dim, len(sizes))
     return _placed(T(c, grad), sizes, d, slice_start(start, sizes[d]), step)
+
+
+@aten("diagonal_backward")
+def diagonal_backward(c: Any, grad: Value, sizes: Sequence[Any], offset: int, dim1: int, dim2: int) -> Value:
+    zeros = c.scalar(0.0, c.type(grad).dtype, tuple(sizes))
+    return diagonal_scatter(c, zeros, grad, offset, dim1, dim2)
+
+
+@aten("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
+def replication_pad_backward(c: Any, grad: Value, x: Value, pads: Sequence[Any]) -> Value:
+    return _pad_backward(c, grad, x, pads, lambda at, size: min(max(at, 0), size - 1))
+
+
+@aten("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward")
+def reflection_pad_backward(c: Any, grad: Value, x: Value, pads: Sequence[Any]) -> Value:
+    return _pad_backward(c, grad, x, pads, lambda at, size: size - 1 - abs(size - 1 - abs(at)))
+
+
+def _pad_backward(c: Any, grad: Value, x: Value, pads: Sequence[Any], source: Callable[[int, int], int]) -> Value:
+    """One dim after the other; `source` says which element of a dim of `size` a padded position was read from."""
+    shape = c.type(x).shape
+    for i, low in enumerate(pads[::2]):
+        d = len(shape) - 1 - i
+        size, padded = shape[d], c.type(grad).shape[d]
+        require(all(isinstance(n, int) for n in (low, size, padded)), "a padding of a symbolic size")
+        places = literal(c, [source(at - low, size) for at in range(padded)], "i64", (padded,))
+        kept = tuple(size if k == d else n for k, n in enumerate(c.type(grad).shape))
+        grad = index_add(c, c.scalar(0.0, c.type(grad).dtype, kept), d, places, grad)
+    return grad
 
 
 def _placed(g: T, sizes: Sequence[Any], d: int, start: Any, step: int) -> Value:

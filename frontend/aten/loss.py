@@ -134,6 +134,13 @@ def soft_margin_loss(c: Any, x: Value, target: Value, reduction: int = MEAN) -> 
     return _reduced((-y * a).exp().op("log1p"), dtype, reduction)
 
 
+@aten("soft_margin_loss_backward")
+def soft_margin_loss_backward(c: Any, grad: Value, x: Value, target: Value, reduction: int) -> Value:
+    a, y, dtype = _pair(c, x, target)
+    z = (-y * a).exp()
+    return (-y * z / (z + 1.0) * _scaled(T(c, grad), a, reduction)).to(dtype).value
+
+
 # -- classification ---------------------------------------------------------------------------------------------
 def _picked(c: Any, log_p: T, target: T, weight: Value | None, ignore: Any) -> tuple[T, T, T]:
     """Of `[N, C, …]`: the log-probability of each target, its weight (0 where ignored), and the target to read."""

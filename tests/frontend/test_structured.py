@@ -228,6 +228,10 @@ for kind in "tuvw":
          POINTS.double(), DEGREES)  # fmt: skip
 case("spherical_bessel", torch.special.spherical_bessel_j0, torch.tensor([0, 0.3, -0.5, 0.6, 20, torch.inf]))
 case("block_scatters", lambda v, s: (v.slice_scatter(s, 0, 1, 5, 2), v.select_scatter(s[0], 0, -1)), x(6, 4), x(2, 4))
+gradient_case("diagonals", lambda v: v.diagonal(1, 0, 2) * v.diagonal(-1, 0, 2)[:, :1], x(4, 2, 3))
+for mode in ("replicate", "reflect"):
+    gradient_case(f"{mode}_pad", lambda v, m=mode: F.pad(v, (2, 1, -1, 2), mode=m), x(1, 2, 4, 3))
+gradient_case("soft_margin_loss", lambda v, y: F.soft_margin_loss(v, y.detach().sign()), x(3, 4), x(3, 4), count=1)
 gradient_case("select_and_slice_backward", lambda v: v[1, 1:4:2] * v[0, :2], x(3, 6))
 
 case(
