@@ -22,7 +22,7 @@ ROOT = Path(lamina.__file__).parent
 
 def ops_page() -> str:
     """Every op by category, then every ATen overload by the file that converts it."""
-    ops = all_ops()
+    ops = {name: op for name, op in all_ops().items() if op.__module__.startswith("lamina.")}  # no toys of tests
     parts = [
         "# Ops",
         "Written by `docs/tables.py` from the registry: do not edit. `lamina ops NAME` shows one op in full. *Numerics*:"

@@ -175,5 +175,6 @@ def logit_backward(c: Any, grad: Value, x: Value, eps: float | None = None) -> V
 
 @aten("native_dropout_backward")
 def native_dropout_backward(c: Any, grad: Value, mask: Value, scale: float) -> Value:
-    g = T(c, grad)
-    return (g.wide() * T(c, mask).to(g.wide().dtype) * float(scale)).to(g.dtype).value
+    dtype = c.out_type.dtype  # a float also for integers
+    g = T(c, grad).to(dtype).wide()
+    return (g * T(c, mask).to(g.dtype) * float(scale)).to(dtype).value

@@ -298,6 +298,7 @@ gradient_case(
     count=1,
 )
 case("mse_bf16", F.mse_loss, x(4, 5, dtype=BF16), x(4, 5, dtype=BF16), tolerance=2e-2)
+case("dropout_backward_ints", lambda v, m: aten.native_dropout_backward(v, m, 2.0), positions(9, 5), x(5) > 0)
 case("dropout_eval", lambda v: F.dropout(v, 0.5, False) + 1, x(3))
 
 
