@@ -51,7 +51,13 @@ def safe_softmax(c: Any, x: Value, dim: int, dtype: str | None = None) -> Value:
 def native_layer_norm(
     c: Any, x: Value, shape: Sequence[Any], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, ...]:
-    return c.op("layer_norm", x, weight, bias, dims=len(shape), eps=float(eps))
+    dtype = c.type(x).dtype
+    if c.out_type[1].dtype == dtype:
+        return c.op("layer_norm", x, weight, bias, dims=len(shape), eps=float(eps))
+    # on GPUs the statistics of 16-bit values are f32
+    wide = [None if v is None else c.cast(v, c.out_type[1].dtype) for v in (x, weight, bias)]
+    y, mean, rstd = c.op("layer_norm", *wide, dims=len(shape), eps=float(eps))
+    return c.cast(y, dtype), mean, rstd
 
 
 @aten("layer_norm")

@@ -28,6 +28,7 @@ from .probe import Probe
 from .stored import Stored
 
 SHORT = 64  # elements that one thread reduces for itself
+MANY = 1 << 16  # results
 SHORT_ROW = 16  # and where they are contiguous
 FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
@@ -73,13 +74,16 @@ def _emit(kernel: GpuKernel) -> None:
             if plan is not None:
                 plans.append((plan, results))
                 break
-            long = [r for r in accesses.reductions if not _is_short(r.generic)]
+            long = [r for r in accesses.reductions if not _is_short(r.generic, numel)]
             crossing = find_cross(space, accesses)
             if crossing is not None:
                 emit_tiles(kernel, stored, results, space, *crossing)
                 break
             if not long:
                 emit_pointwise(kernel, stored, results, numel)
+                break
+            if _is_only(graph, space, accesses, long):
+                emit_reduction(kernel, stored, long[0].generic, results)
                 break
             emit_reduction(kernel, stored, long[-1].generic)  # the last one depends on no other
     for plan, _ in plans:
@@ -109,9 +113,20 @@ def _length(g: Generic) -> Dim:
     return dims.product(g.extents[d] for d in g.reductions)
 
 
-def _is_short(g: Generic) -> bool:
+def _is_short(g: Generic, numel: Dim = MANY) -> bool:
+    """True for what one thread reduces for itself: little, or somewhat more where there are many to do it."""
     length = _length(g)
-    return (isinstance(length, int) and length <= SHORT) or not is_combinable(g)
+    most = SHORT if not isinstance(numel, int) or numel >= MANY else SHORT_ROW
+    return (isinstance(length, int) and length <= most) or not is_combinable(g)
+
+
+def _is_only(graph: TensorGraph, space: Space, accesses: Probe, long: list[Reduction]) -> bool:
+    """True if the results need one reduction, and only at their own flat position."""
+    if len({(r.generic.arguments[-1], r.index) for r in long}) != 1 or accesses.branches:
+        return False
+    g = long[0].generic
+    shape = [g.extents[t[1]] if t[0] == "d" else 1 for t in g.maps[len(g.inputs)]]
+    return accesses.ranges.linearize(long[0].index, shape) == accesses.ranges.simplify(space.values["f"])
 
 
 def _row_plan(graph: TensorGraph, space: Space, accesses: Probe, results: list[int]) -> RowPlan | None:

@@ -1,4 +1,4 @@
-"""Stages that leave one reduction's results in scratch memory, for whatever reads them next.
+"""Stages of one reduction whose results are not rows of what the kernel writes: sums over columns, over everything.
 
 Along rows (what is reduced is contiguous), a row is cut into chunks, each done by a block, if there are few rows:
 
@@ -8,12 +8,14 @@ Along columns (the results are contiguous), a block is 32 lanes of neighbouring 
 
     partial[chunk, column] = combination over the slices of the reduction of rows slice, slice + 8, ... of the chunk
 
-All orders are fixed, so results do not change from run to run.
+All orders are fixed, so results do not change from run to run. The last stage writes the kernel's results where they
+are functions of the reduction's result at the same place, else it leaves the reduction in scratch memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlir import ir
@@ -26,88 +28,32 @@ from .block_reduce import reduce_block
 from .emit_rows import place, threads_for
 from .gpu_kernel import WARP, GpuKernel, GpuStage
 from .probe import Probe, choose_width
-from .row_values import Row, combined
+from .row_values import Row, combined, strided
 from .stored import Stored, from_scratch, scratch_type, to_scratch
 from .thread_values import LANE, ThreadValues
 
 SLICES = 8
+COLUMN_UNROLL = 8  # rows of a slice that are read at once
 WAVES = 1056  # blocks that keep 132 multiprocessors busy: eight for each
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 
 
-def emit_reduction(kernel: GpuKernel, stored: Stored, generic: Generic) -> None:
-    """Append the stages that compute `generic` and add its results to `stored`."""
+def emit_reduction(kernel: GpuKernel, stored: Stored, generic: Generic, results: Sequence[int] = ()) -> None:
+    """Append the stages that compute `generic`, and with it the results with these numbers, or add it to `stored`.
+
+    `results` must have the shape of the reduction's result up to reshapes, and need it at their own place only.
+    """
     shape = [generic.extents[t[1]] if t[0] == "d" else 1 for t in generic.maps[len(generic.inputs)]]
-    count, length = dims.product(shape), dims.product(generic.extents[d] for d in generic.reductions)
-    types = [scratch_type(ir.RankedTensorType(v.type).element_type) for v in generic.op.results]
-    results = list(generic.op.results)
-    if _along_columns(kernel, stored, generic, shape, length):
-        chunks = _column_chunks(count, length)
-        buffers = [kernel.new_scratch(t, count * chunks) for t in types]
-        _columns(kernel, stored, generic, shape, length, chunks, buffers)
-        layout = "columns"
+    length = dims.product(generic.extents[d] for d in generic.reductions)
+    stages = _Stages(kernel, stored, generic, shape, length, list(results))
+    if stages.along_columns():
+        stages.columns(_column_chunks(stages.count, length))
     else:
-        chunks = _row_chunks(count, length)
-        buffers = [kernel.new_scratch(t, count * chunks) for t in types]
-        _rows(kernel, stored, generic, shape, length, chunks, buffers)
-        layout = "rows"
-    if chunks != 1:
-        finals = [kernel.new_scratch(t, count) for t in types]
-        _finish(kernel, stored, generic, count, chunks, layout, buffers, finals)
-        buffers = finals
-    for value, buffer in zip(results, buffers):
-        stored.add(value, buffer)
+        stages.rows(_row_chunks(stages.count, length))
 
 
-def _probe(
-    kernel: GpuKernel, stored: Stored, g: Generic, shape: list[Dim], row: Dim, column: Dim, ranges: Ranges
-) -> Probe:
-    probe = Probe(kernel.graph, ranges, stored.values)
-    probe.body(g, _loops(g, ranges, shape, row, column), [None] * len(g.outs))
-    return probe
-
-
-def _loops(g: Generic, ranges: Ranges, shape: list[Dim], row: Dim, column: Dim) -> list[Dim]:
-    """The loop positions of element `column` of what result `row` (flat) reduces."""
-    loops: list[Dim] = [0] * len(g.extents)
-    for t, i in zip(g.maps[len(g.inputs)], ranges.delinearize(row, shape)):
-        if t[0] == "d":
-            loops[t[1]] = i
-    for d, i in zip(g.reductions, ranges.delinearize(column, [g.extents[d] for d in g.reductions])):
-        loops[d] = i
-    return loops
-
-
-def _along_columns(kernel: GpuKernel, stored: Stored, g: Generic, shape: list[Dim], length: Dim) -> bool:
-    """True if more of what is read is contiguous along the results than along what is reduced."""
-    count = dims.product(shape)
-    if isinstance(count, int) and count < 16:
-        return False
-    scores = []
-    for along in ("r", "c"):
-        ranges = Ranges({"r": count, "c": length})
-        probe = _probe(kernel, stored, g, shape, dims.symbol("r"), dims.symbol("c"), ranges)
-        last = dims.symbol(along)
-        fine = [_contiguous(o, str(last)) for _, o in probe.loads if str(last) in dims.symbols(o)]  # type: ignore[arg-type]
-        scores.append(sum(fine))
-    return scores[0] > scores[1]
-
-
-def _contiguous(offset: Dim, name: str) -> bool:
-    """True if `offset` grows by 1 with `name`, nearly everywhere."""
-    step = dims.linear_coefficient(offset, name)
-    if step is not None:
-        return step == 1
-    # mod(name, k) with factor 1 is contiguous in runs of k
-    assert isinstance(offset, dims.Expr)
-    return any(
-        c == 1 and len(m) == 1 and not isinstance(m[0][0], str) and m[0][0][0] == "mod" and str(m[0][0][1]) == name
-        for m, c in offset.terms.items()
-    )
-
-
-def _row_chunks(count: Dim, length: Dim) -> Dim:
+def _row_chunks(count: Dim, length: Dim) -> int:
     if isinstance(length, int) and length <= SINGLE:
         return 1
     if isinstance(count, int) and isinstance(length, int):
@@ -117,125 +63,246 @@ def _row_chunks(count: Dim, length: Dim) -> Dim:
     return 64 if isinstance(count, int) and count <= 64 else 1
 
 
-def _column_chunks(count: Dim, length: Dim) -> Dim:
+def _column_chunks(count: Dim, length: Dim) -> int:
     blocks = -(-count // (WARP * 4)) if isinstance(count, int) else 64
-    most = length // (SLICES * 8) if isinstance(length, int) else 16
+    most = length // (SLICES * COLUMN_UNROLL) if isinstance(length, int) else 16
     return max(1, min(WAVES // max(blocks, 1), most, 64))
 
 
-def _rows(
-    kernel: GpuKernel, stored: Stored, g: Generic, shape: list[Dim], length: Dim, chunks: Dim, buffers: list[int]
-) -> None:
-    """partial[row * chunks + chunk], each by one row of threads."""
-    count = dims.product(shape)
+@dataclass
+class _Stages:
+    """One reduction: `count` results of `shape`, each of `length` elements."""
 
-    def probe(width: int) -> Probe:
-        ranges = Ranges({"r": count, "w": dims.floordiv(length, width), LANE: width})
-        column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
-        return _probe(kernel, stored, g, shape, dims.symbol("r"), column, ranges)
+    kernel: GpuKernel
+    stored: Stored
+    generic: Generic
+    shape: list[Dim]
+    length: Dim
+    results: list[int]
 
-    width = choose_width(kernel.graph, stored.values, [], probe, lambda w: isinstance(length, int) and length % w == 0)
-    vectors = length // width if isinstance(length, int) else length
-    threads, unroll = threads_for(length, width)
-    if chunks != 1:
-        threads, unroll = 256, 0
-    per_block = max(1, 128 // threads)
-    total = count * chunks
-    stage = kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
+    def __post_init__(self) -> None:
+        self.count = dims.product(self.shape)
+        self.elements = [ir.RankedTensorType(v.type).element_type for v in self.generic.op.results]
+
+    def loops(self, ranges: Ranges, row: Dim, column: Dim) -> list[Dim]:
+        """The loop positions of element `column` of what result `row` (flat) reduces."""
+        g = self.generic
+        loops: list[Dim] = [0] * len(g.extents)
+        for t, i in zip(g.maps[len(g.inputs)], ranges.delinearize(row, self.shape)):
+            if t[0] == "d":
+                loops[t[1]] = i
+        for d, i in zip(g.reductions, ranges.delinearize(column, [g.extents[d] for d in g.reductions])):
+            loops[d] = i
+        return loops
+
+    def probe(self, row: Dim, column: Dim, ranges: Ranges) -> Probe:
+        """What one element of one result reads."""
+        probe = Probe(self.kernel.graph, ranges, self.stored.values)
+        probe.body(self.generic, self.loops(ranges, row, column), [None] * len(self.generic.outs))
+        return probe
+
+    def along_columns(self) -> bool:
+        """True if more of what is read is contiguous along the results than along what is reduced."""
+        if isinstance(self.count, int) and self.count < 16:
+            return False
+        row, column = dims.symbol("r"), dims.symbol("c")
+        probe = self.probe(row, column, Ranges({"r": self.count, "c": self.length}))
+        scores = [sum(_contiguous(o, name) for _, o in probe.loads) for name in ("r", "c")]
+        return scores[0] > scores[1]
+
+    def scratch(self, chunks: int) -> list[int]:
+        """New buffers for the accumulators of `chunks` parts of each result."""
+        return [self.kernel.new_scratch(scratch_type(t), self.count * chunks) for t in self.elements]
+
+    # -- along rows ------------------------------------------------------------------------------------------------
+    def rows(self, chunks: int) -> None:
+        """Each chunk of each row by one row of threads."""
+        length, total = self.length, self.count * chunks
+
+        def probe(width: int) -> Probe:
+            ranges = Ranges({"r": self.count, "w": dims.floordiv(length, width), LANE: width})
+            column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+            return self.probe(dims.symbol("r"), column, ranges)
+
+        width = choose_width(
+            self.kernel.graph, self.stored.values, [], probe, lambda w: isinstance(length, int) and length % w == 0
+        )
+        vectors = length // width if isinstance(length, int) else length
+        threads, unroll = threads_for(length, width) if chunks == 1 else (256, 0)
+        per_block = max(1, 128 // threads)
+        partial = self.scratch(chunks) if chunks != 1 else self.finals()
+        stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
+        b = stage.b
+        item, lane, inside = place(stage, threads, per_block, total)
+        low = high = None
+        ranges = Ranges({"r": total})
+        position = item
+        if chunks != 1:
+            position = dims.floordiv(item, chunks)
+            size = dims.ceildiv(vectors, chunks)
+            chunk = ranges.simplify(dims.mod(item, chunks))
+            low = b.dim(chunk * size)
+            high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(vectors)), b.index)
+        row = Row(stage, threads, lane, vectors, unroll, low, high)
+        ev = self.stored.evaluator(stage, ranges, width)
+        made = row.reduce(ev, self.generic, ev.ranges.delinearize(ev.ranges.simplify(position), self.shape))
+        conditions = [inside, _is_first(stage, lane)]
+        if chunks != 1:
+            self.keep(ev, partial, made, item, conditions)
+            stage.finish()
+            self.finish(chunks, partial, WARP)
+            return
+        self.deliver(ev, partial, made, item, conditions)
+        stage.finish()
+
+    # -- along columns ---------------------------------------------------------------------------------------------
+    def columns(self, chunks: int) -> None:
+        """Each chunk of neighbouring results by WARP x SLICES threads."""
+        count, length, g = self.count, self.length, self.generic
+
+        def probe(width: int) -> Probe:
+            ranges = Ranges({"w": dims.floordiv(count, width), LANE: width, "c": length})
+            row = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+            return self.probe(row, dims.symbol("c"), ranges)
+
+        def fits(width: int) -> bool:
+            return isinstance(count, int) and count % width == 0 and count >= width * WARP
+
+        width = choose_width(self.kernel.graph, self.stored.values, [], probe, fits)
+        vectors = count // width if isinstance(count, int) else count
+        partial = self.scratch(chunks) if chunks != 1 else self.finals()
+        stage = self.kernel.stage(WARP * SLICES, (dims.ceildiv(vectors, WARP), chunks, 1))
+        b = stage.b
+        warp = b.constant(WARP, b.index)
+        x = b.binary("arith.remui", stage.thread(), warp)
+        y = b.binary("arith.divui", stage.thread(), warp)
+        at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), warp), x)
+        inside = None
+        if not (isinstance(vectors, int) and vectors % WARP == 0):
+            end = b.dim(vectors)
+            inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
+            at = b.value("arith.minsi", (at, b.binary("arith.subi", end, b.constant(1, b.index))), b.index)
+        w = b.bind("w", at)
+        ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
+        low, high = y, b.dim(length)
+        chunk: Dim = 0
+        if chunks != 1:
+            whole = SLICES * COLUMN_UNROLL
+            size = dims.ceildiv(dims.ceildiv(length, chunks), whole) * whole
+            chunk = b.bind("chunk", stage.block("y"))
+            ev.ranges.add("chunk", chunks)
+            low = b.binary("arith.addi", y, b.dim(chunk * size))
+            high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(length)), b.index)
+        row = ev.flat(w)
+        inits = [ev.vector(ev.at(out, ev.ranges.delinearize(row, self.shape))) for out in g.outs]
+        for name in ("c", "crest"):
+            ev.ranges.add(name, length)
+
+        def step(c: Dim, carried: list[Any]) -> list[Any]:
+            return ev.body(g, self.loops(ev.ranges, row, c), carried)
+
+        made = strided(b, "c", low, high, SLICES, inits, step, COLUMN_UNROLL)
+        made = _across_slices(ev, stage, g, made, x, y)
+        conditions = [inside, _is_first(stage, y)]
+        if chunks != 1:
+            self.keep(ev, partial, made, chunk * count + row, conditions)
+            stage.finish()
+            self.finish(chunks, partial, 1)
+            return
+        self.deliver(ev, partial, made, row, conditions)
+        stage.finish()
+
+    # -- the last stage --------------------------------------------------------------------------------------------
+    def finish(self, chunks: int, partial: list[int], threads: int) -> None:
+        """result[r] = combination of the partial results of all chunks, by `threads` threads (1: columns)."""
+        g, per_block = self.generic, 128 // threads
+        finals = self.finals()
+        stage = self.kernel.stage(128, (dims.ceildiv(self.count, per_block), 1, 1))
+        b = stage.b
+        r, lane, inside = place(stage, threads, per_block, self.count)
+        ev = self.stored.evaluator(stage, Ranges({"r": self.count}), 1)
+
+        def load(k: Dim) -> list[Any]:
+            offset = r * chunks + k if threads > 1 else k * self.count + r
+            return [from_scratch(ev, ev.load_at(stage.scratch[n], offset), t) for n, t in zip(partial, self.elements)]
+
+        inits = [ev.at(out, [0] * len(ir.RankedTensorType(out.type).shape)) for out in g.outs]
+        first = lane if threads > 1 else b.constant(0, b.index)
+        made = strided(b, "k", first, b.dim(chunks), threads, inits, lambda k, acc: combined(ev, g, acc, load(k)))
+        made = reduce_block(stage, made, threads, lambda x, y: combined(ev, g, x, y))
+        self.deliver(ev, finals, made, r, [inside, _is_first(stage, lane) if threads > 1 else None])
+        stage.finish()
+
+    def finals(self) -> list[int]:
+        """Scratch for the reduction's results, where nothing else is made of them at once."""
+        return [] if self.results else self.scratch(1)
+
+    def deliver(
+        self, ev: ThreadValues, finals: list[int], made: list[Any], flat: Dim, conditions: list[ir.Value | None]
+    ) -> None:
+        """Write what is made of the reduction's results `made` at `flat`, or the results themselves to scratch."""
+        if not self.results:
+            self.keep(ev, finals, made, flat, conditions)
+            for value, buffer in zip(self.generic.op.results, finals):
+                self.stored.add(value, buffer)
+            return
+        graph, stage = self.kernel.graph, ev.stage
+        ev.together[self.generic.arguments[-1]] = lambda generic, index: made
+        flat = ev.ranges.simplify(flat)
+        values = [graph.results[i] for i in self.results]
+        written = [ev.at(v, ev.ranges.delinearize(flat, graph.shape(v))) for v in values]
+
+        def store() -> list[ir.Value]:
+            for i, value in zip(self.results, written):
+                ev.store(stage.outputs[i], flat, value)
+            return []
+
+        _under(stage, conditions, store)
+
+    def keep(
+        self, ev: ThreadValues, buffers: list[int], values: list[Any], offset: Dim, conditions: list[ir.Value | None]
+    ) -> None:
+        """Write accumulators to scratch."""
+        stage = ev.stage
+
+        def store() -> list[ir.Value]:
+            for buffer, value in zip(buffers, values):
+                ev.store(stage.scratch[buffer], offset, to_scratch(ev, value, stage.scratch[buffer]))
+            return []
+
+        _under(stage, conditions, store)
+
+
+def _is_first(stage: GpuStage, lane: ir.Value) -> ir.Value:
     b = stage.b
-    item, lane, inside = place(stage, threads, per_block, total)
-    low = high = None
-    ranges = Ranges({"r": total})
-    position = item
-    if chunks != 1:
-        position = dims.floordiv(item, chunks)
-        size = dims.ceildiv(vectors, chunks)
-        chunk = ranges.simplify(dims.mod(item, chunks))
-        low = b.dim(chunk * size)
-        high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(vectors)), b.index)
-    row = Row(stage, threads, lane, vectors, unroll, low, high)
-    ev = stored.evaluator(stage, ranges, width)
-    index = ev.ranges.delinearize(ev.ranges.simplify(position), shape)
-    made = row.reduce(ev, g, index)
-    _store(ev, stage, buffers, made, item, lane, inside)
-    stage.finish()
+    return b.value("arith.cmpi", (lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
 
 
-def _store(
-    ev: ThreadValues,
-    stage: GpuStage,
-    buffers: list[int],
-    values: list[Any],
-    offset: Dim,
-    lane: ir.Value | None,
-    inside: ir.Value | None,
-) -> None:
-    """Write accumulators to scratch: by the first thread (`lane` 0) where it is inside."""
+def _under(stage: GpuStage, conditions: Sequence[ir.Value | None], do: Any) -> None:
+    """`do()` where all conditions that there are hold."""
     b = stage.b
-    conditions = [inside] if inside is not None else []
-    if lane is not None:
-        conditions.append(b.value("arith.cmpi", (lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64)))
-
-    def store() -> list[ir.Value]:
-        for buffer, value in zip(buffers, values):
-            ev.store(stage.scratch[buffer], offset, to_scratch(ev, value, stage.scratch[buffer]))
-        return []
-
-    if not conditions:
-        store()
+    given = [c for c in conditions if c is not None]
+    if not given:
+        do()
         return
-    condition = conditions[0] if len(conditions) == 1 else b.value("arith.andi", conditions, b.i1)
-    b.branch(condition, [], store)
+    condition = given[0]
+    for c in given[1:]:
+        condition = b.value("arith.andi", (condition, c), b.i1)
+    b.branch(condition, [], do)
 
 
-def _columns(
-    kernel: GpuKernel, stored: Stored, g: Generic, shape: list[Dim], length: Dim, chunks: Dim, buffers: list[int]
-) -> None:
-    """partial[chunk * count + column], each by SLICES threads."""
-    count = dims.product(shape)
-
-    def probe(width: int) -> Probe:
-        ranges = Ranges({"w": dims.floordiv(count, width), LANE: width, "c": length})
-        row = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
-        return _probe(kernel, stored, g, shape, row, dims.symbol("c"), ranges)
-
-    fits: Callable[[int], bool] = lambda w: isinstance(count, int) and count % w == 0 and count >= w * WARP  # noqa: E731
-    width = choose_width(kernel.graph, stored.values, [], probe, fits)
-    vectors = count // width if isinstance(count, int) else count
-    stage = kernel.stage(WARP * SLICES, (dims.ceildiv(vectors, WARP), chunks, 1))
-    b = stage.b
-    warp = b.constant(WARP, b.index)
-    x = b.binary("arith.remui", stage.thread(), warp)
-    y = b.binary("arith.divui", stage.thread(), warp)
-    at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), warp), x)
-    end = b.dim(vectors)
-    inside = None
-    if not (isinstance(vectors, int) and vectors % WARP == 0):
-        inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
-        at = b.value("arith.minsi", (at, b.binary("arith.subi", end, b.constant(1, b.index))), b.index)
-    w = b.bind("w", at)
-    ev = stored.evaluator(stage, Ranges({"w": vectors}), width)
-    low, high = y, b.dim(length)
-    chunk: Dim = 0
-    if chunks != 1:
-        size = dims.ceildiv(length, chunks)
-        chunk = b.bind("chunk", stage.block("y"))
-        ev.ranges.add("chunk", chunks)
-        low = b.binary("arith.addi", y, b.dim(chunk * size))
-        high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(length)), b.index)
-    row = ev.flat(w)
-    inits = [ev.vector(ev.at(out, ev.ranges.delinearize(row, shape))) for out in g.outs]
-
-    def step(c: Dim, carried: list[Any]) -> list[Any]:
-        ev.ranges.add("c", length)
-        return ev.body(g, _loops(g, ev.ranges, shape, row, c), carried)
-
-    made = b.loop_carried("c", low, high, inits, step, SLICES)
-    made = _across_slices(ev, stage, g, made, x, y)
-    first = b.value("arith.cmpi", (y, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
-    inside = first if inside is None else b.value("arith.andi", (first, inside), b.i1)
-    _store(ev, stage, buffers, made, chunk * count + row, None, inside)
-    stage.finish()
+def _contiguous(offset: Dim, name: str) -> bool:
+    """True if `offset` grows by 1 with `name`, nearly everywhere."""
+    if isinstance(offset, int) or name not in dims.symbols(offset):
+        return False
+    step = dims.linear_coefficient(offset, name)
+    if step is not None:
+        return step == 1
+    # mod(name, k) with factor 1 is contiguous in runs of k
+    return any(
+        c == 1 and len(m) == 1 and not isinstance(m[0][0], str) and m[0][0][0] == "mod" and str(m[0][0][1]) == name
+        for m, c in offset.terms.items()
+    )
 
 
 def _across_slices(
@@ -245,24 +312,18 @@ def _across_slices(
     b, width = stage.b, ev.width
     elements = [ir.VectorType(v.type).element_type if isinstance(v.type, ir.VectorType) else v.type for v in values]
     rooms = [stage.shared(scratch_type(t), WARP * SLICES * width) for t in elements]
+    size = b.constant(width, b.index)
     place = b.binary("arith.addi", b.binary("arith.muli", y, b.constant(WARP, b.index)), x)
-    place = b.binary("arith.muli", place, b.constant(width, b.index))
-
-    def write(room: ir.Value, value: ir.Value) -> None:
-        value = to_scratch(ev, value, room)
-        if isinstance(value.type, ir.VectorType):
-            b.op("vector.store", (value, room, place))
-        else:
-            b.op("memref.store", (value, room, place))
-
+    place = b.binary("arith.muli", place, size)
     for room, value in zip(rooms, values):
-        write(room, value)
+        value = to_scratch(ev, value, room)
+        name = "vector.store" if isinstance(value.type, ir.VectorType) else "memref.store"
+        b.op(name, (value, room, place))
     stage.barrier()
     made = list(values)
+    first = b.binary("arith.muli", x, size)
     for s in range(1, SLICES):
-        offset = b.binary(
-            "arith.addi", b.binary("arith.muli", x, b.constant(width, b.index)), b.constant(s * WARP * width, b.index)
-        )
+        offset = b.binary("arith.addi", first, b.constant(s * WARP * width, b.index))
         other = []
         for room, value, element in zip(rooms, values, elements):
             stored = ir.MemRefType(room.type).element_type
@@ -273,41 +334,3 @@ def _across_slices(
             other.append(from_scratch(ev, loaded, element))
         made = combined(ev, g, made, other)
     return made
-
-
-def _finish(
-    kernel: GpuKernel,
-    stored: Stored,
-    g: Generic,
-    count: Dim,
-    chunks: Dim,
-    layout: str,
-    partial: list[int],
-    finals: list[int],
-) -> None:
-    """result[i] = combination of the partial results of all chunks."""
-    threads = WARP if layout == "rows" else 1
-    per_block = 128 // threads
-    stage = kernel.stage(128, (dims.ceildiv(count, per_block), 1, 1))
-    b = stage.b
-    r, lane, inside = place(stage, threads, per_block, count)
-    ev = stored.evaluator(stage, Ranges({"r": count}), 1)
-    elements = [ir.RankedTensorType(v.type).element_type for v in g.op.results]
-
-    def load(k: Dim) -> list[Any]:
-        offset = r * chunks + k if layout == "rows" else k * count + r
-        return [from_scratch(ev, ev.load_at(stage.scratch[n], offset), t) for n, t in zip(partial, elements)]
-
-    # every thread has a first chunk or repeats chunk 0, whose combination is then dropped
-    inits = [ev.at(out, [0] * len(ir.RankedTensorType(out.type).shape)) for out in g.outs]
-    made = b.loop_carried(
-        "k",
-        lane if threads > 1 else 0,
-        chunks if not isinstance(chunks, ir.Value) else chunks,
-        inits,
-        lambda k, acc: combined(ev, g, acc, load(k)),
-        threads,
-    )
-    made = reduce_block(stage, made, threads, lambda x, y: combined(ev, g, x, y))
-    _store(ev, stage, finals, made, r, lane if threads > 1 else None, inside)
-    stage.finish()

@@ -16,11 +16,14 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.evaluate_walk import Index
+from ..loops.loops_builder import LoopsBuilder
 from ..loops.tensor_graph import BodyOp, Generic
 from .block_reduce import reduce_block
 from .combine import combine
 from .gpu_kernel import GpuStage
 from .thread_values import ThreadValues
+
+UNROLL = 4  # steps of a loop over memory that are under way at once
 
 
 @dataclass
@@ -86,8 +89,15 @@ class Row:
                 accumulators = made
         else:
             ev.ranges.add("w", self.vectors)
-            accumulators = ev.b.loop_carried(
-                "w", self._first(), self._end(), accumulators, lambda w, acc: step(ev.flat(w), acc), self.threads
+            ev.ranges.add("wrest", self.vectors)
+            accumulators = strided(
+                ev.b,
+                "w",
+                self._first(),
+                self._end(),
+                self.threads,
+                accumulators,
+                lambda w, acc: step(ev.flat(w), acc),
             )
         accumulators = across_lanes(ev, generic, accumulators)
         return reduce_block(self.stage, accumulators, self.threads, lambda a, b: combined(ev, generic, a, b))
@@ -98,6 +108,33 @@ class Row:
 
     def _end(self) -> ir.Value:
         return self.stage.b.dim(self.vectors) if self.high is None else self.high
+
+
+def strided(
+    b: LoopsBuilder,
+    name: str,
+    first: ir.Value,
+    end: ir.Value,
+    step: int,
+    inits: Sequence[Any],
+    body: Callable[[Dim, list[Any]], list[Any]],
+    unroll: int = UNROLL,
+) -> list[Any]:
+    """`for name = first to end step step` with `unroll` steps at a time, so that as many loads are under way."""
+    room = b.binary("arith.subi", end, b.constant((unroll - 1) * step, b.index))
+
+    def several(at: Dim, carried: list[Any]) -> list[Any]:
+        for u in range(unroll):
+            carried = body(at + u * step, carried)
+        return carried
+
+    made = b.loop_carried(name, first, room, inits, several, unroll * step)
+    # where the first loop has stopped: first + whole rounds, none if there was no room for one
+    span = b.value("arith.maxsi", (b.binary("arith.subi", room, first), b.constant(0, b.index)), b.index)
+    size = b.constant(unroll * step, b.index)
+    rounds = b.binary("arith.divui", b.binary("arith.addi", span, b.constant(unroll * step - 1, b.index)), size)
+    rest = b.binary("arith.addi", first, b.binary("arith.muli", rounds, size))
+    return b.loop_carried(f"{name}rest", rest, end, made, body, step)
 
 
 def combined(ev: ThreadValues, generic: Generic, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:

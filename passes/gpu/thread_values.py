@@ -21,7 +21,7 @@ from ..loops.evaluate_walk import Index
 from ..loops.index_algebra import Ranges
 from ..loops.loop_nest import Loop
 from ..loops.reduction_loops import accumulator_kinds, reduction_loops
-from ..loops.tensor_graph import Generic
+from ..loops.tensor_graph import BodyOp, Generic
 from .gpu_kernel import GpuStage, element_bytes
 
 LANE = "lane"
@@ -45,6 +45,9 @@ class ThreadValues(VectorEvaluator):
         self.stage, self.width = stage, width
         self.sum_block = NEVER
         self.together: dict[ir.Value, Together] = {}
+        # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
+        elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
+        self.coarse = all(isinstance(e, (ir.F16Type, ir.BF16Type)) for e in elements)
         if LANE not in stage.b.symbols:
             with stage.b.at_level(0):
                 stage.b.bind(LANE, stage.b.constant(0, stage.b.index))
@@ -152,6 +155,12 @@ class ThreadValues(VectorEvaluator):
         return b.value(
             "arith.addi", (self.vector(b.dim(expression)), b.value("arith.constant", (), type, value=steps)), type
         )
+
+    def _attributes(self, op: BodyOp) -> dict[str, ir.Attribute]:
+        attributes = super()._attributes(op)
+        if op.name == "arith.divf" and self.coarse:
+            attributes["fastmath"] = self.b.attribute("#arith.fastmath<afn>")
+        return attributes
 
     def check(self, ok: Any, message: str) -> None:
         b = self.b

@@ -105,7 +105,7 @@ def check_op(name: str) -> None:
         types += inferred(op, s)
     actual = iter(run_graph(graph, tensors, types))
     for number, s in enumerate(chosen):
-        for expected in eager(op, s):
+        for expected in on_device(op, s):
             try:
                 assert_close(from_torch(next(actual).cpu()), expected, "exact" if op.numerics == "exact" else "order")
             except AssertionError as error:
@@ -121,6 +121,13 @@ def samples() -> None:
                 continue
             failures.run(name, lambda name=name: check_op(name))
         failures.report(f"op samples, {title}")
+
+
+def on_device(op: Any, s: Any) -> list[np.ndarray]:
+    """What torch computes for a sample, on the GPU where it can."""
+    given = [None if x is None else to_torch(x).cuda() for x in operands(s)]
+    made = op.torch(*given, **attributes(op, s))
+    return [from_torch(t.cpu()) for t in (made if isinstance(made, (tuple, list)) else (made,))]
 
 
 SHAPES = [(64, 4096), (1024, 1024), (8192, 4096), (8192, 4097), (8192, 5000), (20000, 1000), (32768, 256), (20000, 100), (4096, 16384), (37, 70000), (3, 1000003), (2, 33, 65, 17)]  # fmt: skip
