@@ -140,10 +140,42 @@ def measure(name: str, rows: int, columns: int, dtype: torch.dtype, inductor: bo
     }
 
 
+def overhead() -> None:
+    """CPU time of issuing a call, by chains of pointwise kernels that the device runs faster than they are issued."""
+
+    def chain(kernels: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        def f(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(kernels):
+                x = torch.softmax(x, -1) if kernels > 1 else x + 1
+            return x
+
+        return f
+
+    x = torch.randn(64, 64, device="cuda")
+    for kernels in (1, 8):
+        times = {}
+        for name in ("eager", "lamina", "inductor"):
+            torch._dynamo.reset()
+            f = chain(kernels) if name == "eager" else torch.compile(chain(kernels), backend=name, dynamic=False)
+            with torch.no_grad():
+                for _ in range(20):
+                    f(x)
+                rounds = []
+                for _ in range(10):
+                    torch.cuda.synchronize()
+                    start = time.perf_counter()
+                    for _ in range(100):
+                        f(x)
+                    rounds.append((time.perf_counter() - start) * 1e4)
+            times[name] = round(statistics.median(rounds), 1)
+        print(f"issuing {kernels} kernels, us: {times}", flush=True)
+
+
 def main() -> None:
     """Run the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inductor", action="store_true")
+    parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--json", default="")
     parser.add_argument("--only", default="")
     parser.add_argument("--shapes", default=",".join(SHAPES))
@@ -151,6 +183,8 @@ def main() -> None:
     import lamina.frontend.dynamo  # noqa: F401
 
     print(torch.cuda.get_device_name(0), torch.__version__)
+    if given.overhead:
+        overhead()
     lines = []
     for name in CASES:
         if given.only and name not in given.only.split(","):

@@ -102,6 +102,11 @@ def show_ir(graph: Graph, level: str, target: str = "native", options: Options =
     return work.one("show", [graph.to_json().encode()], level=level).blobs[0].decode()
 
 
+def target_device(target: str) -> str:
+    """Where code for a target runs: "cpu" or "cuda"."""
+    return get_target(target).device
+
+
 class _Compilation:
     """One run of the compiler: the workers, the settings sent with each job, and what comes back beside results."""
 

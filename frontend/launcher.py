@@ -17,12 +17,11 @@ from typing import Any
 
 import torch
 
-from ..compiler.api import compile_graph
+from ..compiler.api import compile_graph, target_device
 from ..compiler.options import Options
 from ..dialects.dtypes import size as item_size
 from ..runtime.errors import LaminaRuntimeError
 from ..runtime.program import Constants, LoadedProgram, OutputSpec, Prepared
-from ..targets import get_target
 from . import compat, values, weights
 from .part import Part
 from .signature import Signature, evaluate, laid_out
@@ -42,7 +41,7 @@ def compile_part(
         made = compile_graph(part.graph, target, options)
         COUNTERS.add("kernels", len(made.manifest["kernels"]))
         return cuda_launcher.load(part, made.manifest, made.image, device, frozen)
-    if get_target(target).device != "cpu":
+    if target_device(target) != "cpu":
         raise LaminaRuntimeError(f"target '{target}' is a GPU and the tensors are on the CPU: move them to cuda")
     program = compile_graph(part.graph, target, options)
     COUNTERS.add("kernels", len(program.manifest["kernels"]))
