@@ -159,10 +159,13 @@ def shapes() -> None:
         "pad": lambda x: F.pad(x, (1, 2)) * 2,
     }
     failures = Failures()
+    only = [n for a in sys.argv if a.startswith("--only=") for n in a[7:].split(",")]
     for shape in SHAPES:
         for dtype in (torch.float32, torch.bfloat16):
             x = torch.randn(shape, device="cuda").to(dtype)
             for name, f in cases.items():
+                if only and name not in only:
+                    continue
                 failures.run(f"{name} {shape} {dtype}", lambda f=f, x=x: compare(f, x))
         torch._dynamo.reset()
     failures.report("shapes")
