@@ -35,7 +35,13 @@ def test_weights_state_and_names():
     exported = from_program(program(Counting(), torch.randn(3, 4)))
     assert set(exported.weights) == {"linear.weight", "linear.bias", "scale"} and set(exported.state) == {"seen"}
     kinds = {i.name: i.kind for i in exported.graph.inputs}
-    assert kinds == {"x": "input", "linear.weight": "weight", "linear.bias": "weight", "scale": "weight", "seen": "input"}
+    assert kinds == {
+        "x": "input",
+        "linear.weight": "weight",
+        "linear.bias": "weight",
+        "scale": "weight",
+        "seen": "input",
+    }
     assert {o.mutates for o in exported.graph.outputs} == {None, "seen", "x"}
 
 

@@ -18,6 +18,7 @@ def mode(request, monkeypatch):
     monkeypatch.setenv("LAMINA_INTERPRET", "1" if request.param == "interpreted" else "0")
     torch.manual_seed(0)
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # graph breaks of other tests in this process
     COUNTERS.reset()
 
 
