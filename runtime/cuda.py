@@ -44,6 +44,8 @@ def driver() -> Any:
     for name in ("cuMemAllocAsync", "cuMemFreeAsync"):
         if not hasattr(library, name):
             raise CudaError("the NVIDIA driver is too old; version 11.2 of CUDA or newer is needed")
+    pointer, number = ctypes.c_void_p, ctypes.c_uint
+    library.cuLaunchKernel.argtypes = [pointer, *[number] * 7, pointer, pointer, pointer]  # converts faster
     return library
 
 

@@ -29,6 +29,7 @@ from .sizes import compile_sizes
 from .threads import ABI
 
 ALIGN = 256
+MEMO = 4096  # tuples of symbol values whose launches are remembered
 DEVICE_ALIGN = 16  # what kernels expect of every buffer
 
 # allocate(bytes) -> (pointer, what keeps the memory alive)
@@ -39,10 +40,7 @@ Allocate = Callable[[int], tuple[int, Any]]
 class _Launch:
     """One stage of a launch, ready for cuLaunchKernel."""
 
-    function: ctypes.c_void_p
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    shared: int
+    shape: tuple[Any, ...]  # function, grid, block, dynamic shared memory
     parameters: ctypes.Array
     descriptors: list[tuple[int, int, tuple[Any, ...]]]  # (address, slot of the base pointer, arguments)
 
@@ -95,6 +93,7 @@ class CudaProgram(LoadedProgram):
         allocate: Allocate | None = None,
     ) -> Constants:
         """Compute what depends on the weights alone; see LoadedProgram.initialize."""
+        self.device.use()
         plan, allocate = self.plan, allocate or self._allocator(stream)
         made, kept = [], list(owners)
         for p in plan["persistent"]:
@@ -104,7 +103,10 @@ class CudaProgram(LoadedProgram):
         pointers = (*weights, *made)
         if plan["init"] is not None:
             order = ("weight", "persistent")
-            walk = self._walk(plan["init"], order, [len(plan["weights"]), len(plan["persistent"])], {}, None)
+            status = cuda.Mapped(self.device, len(plan["init"]["launches"]))
+            counts = [len(plan["weights"]), len(plan["persistent"])]
+            walk = self._walk(plan["init"], order, counts, {}, status)
+            kept += [walk, status]
             self._launch(walk, pointers, stream, allocate)
         return Constants(pointers, tuple(kept))
 
@@ -118,12 +120,19 @@ class CudaProgram(LoadedProgram):
         stream: int = 0,
         allocate: Allocate | None = None,
     ) -> None:
-        """Enqueue one call on `stream`. Pointers must be to device memory, aligned to 16, of the prepared sizes."""
+        """Enqueue one call on `stream`. Pointers must be to device memory, aligned to 16, of the prepared sizes.
+
+        Without `allocate` the device's context is made current; who gives it has done so.
+        """
+        if allocate is None:
+            self.device.use()
         self.check_status()
         walk = self._walks.get(prepared.symbols)
         if walk is None:
             known = dict(zip(self._symbols, prepared.symbols))
             order = ("input", "weight", "persistent", "output")
+            if len(self._walks) >= MEMO:
+                self._walks.clear()
             walk = self._walks[prepared.symbols] = self._walk(self.plan, order, self._count, known, self._status)
         pointers = (*inputs, *(constants or self.constants).pointers, *outputs)
         self._launch(walk, pointers, stream, allocate or self._allocator(stream))
@@ -143,8 +152,7 @@ class CudaProgram(LoadedProgram):
         return allocate
 
     def _launch(self, walk: _Walk, pointers: Sequence[int], stream: int, allocate: Allocate) -> None:
-        cu, device = cuda.driver(), self.device
-        device.use()
+        launch_kernel, device = cuda.driver().cuLaunchKernel, self.device
         if len(pointers) != walk.fixed:
             raise LaminaRuntimeError(f"program '{self.name}' takes {walk.fixed} buffers, got {len(pointers)}")
         memory = None
@@ -156,13 +164,10 @@ class CudaProgram(LoadedProgram):
                 table[walk.fixed : walk.fixed + len(walk.offsets)] = [base + o for o in walk.offsets]
             for to, source, size, offset in walk.before:
                 device.copy(table[to], table[source] + offset, size, stream)
-            handle = ctypes.c_void_p(stream)
             for launch in walk.launches:
                 for room, slot, arguments in launch.descriptors:
                     cuda.tensor_map(room, table[slot], *arguments)
-                code = cu.cuLaunchKernel(
-                    launch.function, *launch.grid, *launch.block, launch.shared, handle, launch.parameters, None
-                )
+                code = launch_kernel(*launch.shape, stream, launch.parameters, None)
                 if code:
                     cuda.check(code, f"launching a kernel of '{self.name}'")
             for to, source, size, offset in walk.after:
@@ -182,7 +187,7 @@ class CudaProgram(LoadedProgram):
         order: Sequence[str],
         counts: Sequence[int],
         known: Mapping[str, int],
-        status: cuda.Mapped | None,
+        status: cuda.Mapped,
     ) -> _Walk:
         """Lay out the table and the launches of `plan` for sizes `known`."""
         starts = dict(zip(order, (sum(counts[:i]) for i in range(len(counts)))))
@@ -207,7 +212,7 @@ class CudaProgram(LoadedProgram):
             header, module = self._module(row["kernel"])
             values = [_value(d, known) for d in row["dims"]]
             local = {**dict(zip(header["symbols"], values)), "sms": self.device.sms}
-            table[at] = status.pointer + 4 * number if status else 0
+            table[at] = status.pointer + 4 * number
             table[at + 1 : at + 1 + len(values)] = values
             slots = {"status": at, **{f"symbol:{i}": at + 1 + i for i in range(len(values))}}
             slots.update({f"buffer:{i}": starts[s] + n for i, (s, n) in enumerate(row["args"])})
@@ -232,7 +237,8 @@ class CudaProgram(LoadedProgram):
                 )
                 function = module.function(stage["name"], stage["shared"])
                 block = tuple(stage["block"])
-                launches.append(_Launch(function, grid, block, stage["shared"], parameters, descriptors))
+                shape = (function, *grid, *block, stage["shared"])
+                launches.append(_Launch(shape, parameters, descriptors))
 
         def copies(key: str) -> list[Any]:
             return [

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .registry import Value, aten, require
 from .tensor_math import T
 
@@ -163,6 +165,19 @@ def _position(c: Any, x: T, dim: int) -> T:
     return counts.reshape(*(x.shape[d] if d == dim else 1 for d in range(x.rank) if d != 1))
 
 
+def _logits(c: Any) -> T | None:
+    """What the input is the log-softmax of, if nothing else reads that: then only the rows' logarithms of sums are
+    computed, and no tensor of log-probabilities is written."""
+    made = c.node.args[0]
+    if getattr(made, "target", None) is not torch.ops.aten._log_softmax.default or len(made.users) != 1:
+        return None
+    z, dim, half_to_float = made.args
+    logits = T(c, c.value(z))
+    if half_to_float or logits.dtype not in ("f32", "f64") or logits.rank < 2 or dim % logits.rank != 1:
+        return None
+    return logits
+
+
 @aten("nll_loss_forward", "nll_loss2d_forward")
 def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, reduction: int, ignore: Any) -> tuple:
     """`-w[t] x[t]`, reduced by the sum of the weights of what is not ignored, which is the second result."""
@@ -170,7 +185,12 @@ def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, redu
     dtype = c.type(x).dtype
     if t.rank == 1:
         t, y = t.unsqueeze(0), y.reshape(1)
-    picked, w, _ = _picked(c, t, y, weight, ignore)
+    logits = _logits(c)
+    picked, w, _ = _picked(c, t if logits is None else logits, y, weight, ignore)
+    if logits is not None:
+        top = logits.op("amax", dims=(1,), keepdim=True)
+        total = (logits - top).exp().sum((1,), keepdim=True).log() + top
+        picked = picked - total.reshape(*y.shape)
     # an ignored -inf must not become NaN through 0 * inf
     loss = w.eq(0.0).where(0.0, -(picked * w)) if weight is None else y.eq(ignore).where(0.0, -(picked * w))
     if reduction == NONE:

@@ -17,14 +17,12 @@ _EPSILON = {"f64": 2.0**-52}  # torch's default eps of rms_norm is that of the t
 
 @aten("_softmax")
 def softmax(c: Any, x: Value, dim: int, half_to_float: bool) -> Value:
-    require(not half_to_float, "half_to_float")
-    return c.op("softmax", x, dim=dim)
+    return c.op("softmax", c.cast(x, "f32") if half_to_float else x, dim=dim)
 
 
 @aten("_log_softmax")
 def log_softmax(c: Any, x: Value, dim: int, half_to_float: bool) -> Value:
-    require(not half_to_float, "half_to_float")
-    return c.op("log_softmax", x, dim=dim)
+    return c.op("log_softmax", c.cast(x, "f32") if half_to_float else x, dim=dim)
 
 
 @aten("softmax.int", "special_softmax")
