@@ -66,7 +66,7 @@ def _row_chunks(count: Dim, length: Dim) -> int:
 def _column_chunks(count: Dim, length: Dim) -> int:
     blocks = -(-count // (WARP * 4)) if isinstance(count, int) else 64
     most = length // (SLICES * COLUMN_UNROLL) if isinstance(length, int) else 16
-    return max(1, min(WAVES // max(blocks, 1), most, 64))
+    return max(1, min(WAVES // max(blocks, 1), most, 128))
 
 
 @dataclass
@@ -176,13 +176,7 @@ class _Stages:
         warp = b.constant(WARP, b.index)
         x = b.binary("arith.remui", stage.thread(), warp)
         y = b.binary("arith.divui", stage.thread(), warp)
-        at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), warp), x)
-        inside = None
-        if not (isinstance(vectors, int) and vectors % WARP == 0):
-            end = b.dim(vectors)
-            inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
-            at = b.value("arith.minsi", (at, b.binary("arith.subi", end, b.constant(1, b.index))), b.index)
-        w = b.bind("w", at)
+        w, inside = _place_column(stage, x, vectors, "w")
         ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
         low, high = y, b.dim(length)
         chunk: Dim = 0
@@ -214,23 +208,39 @@ class _Stages:
 
     # -- the last stage --------------------------------------------------------------------------------------------
     def finish(self, chunks: int, partial: list[int], threads: int) -> None:
-        """result[r] = combination of the partial results of all chunks, by `threads` threads (1: columns)."""
-        g, per_block = self.generic, 128 // threads
+        """result[r] = combination of the partial results of all chunks, by `threads` neighbouring threads.
+
+        With 1 thread they lie along columns: a block is 32 results by 8 slices of the chunks, as before.
+        """
+        g, columns = self.generic, threads == 1
         finals = self.finals()
-        stage = self.kernel.stage(128, (dims.ceildiv(self.count, per_block), 1, 1))
+        per_block = WARP if columns else 128 // threads
+        stage = self.kernel.stage(WARP * SLICES if columns else 128, (dims.ceildiv(self.count, per_block), 1, 1))
         b = stage.b
-        r, lane, inside = place(stage, threads, per_block, self.count)
+        if columns:
+            warp = b.constant(WARP, b.index)
+            x = b.binary("arith.remui", stage.thread(), warp)
+            lane = b.binary("arith.divui", stage.thread(), warp)
+            r, inside = _place_column(stage, x, self.count)
+            threads = SLICES
+        else:
+            r, lane, inside = place(stage, threads, per_block, self.count)
         ev = self.stored.evaluator(stage, Ranges({"r": self.count}), 1)
 
         def load(k: Dim) -> list[Any]:
-            offset = r * chunks + k if threads > 1 else k * self.count + r
+            offset = k * self.count + r if columns else r * chunks + k
             return [from_scratch(ev, ev.load_at(stage.scratch[n], offset), t) for n, t in zip(partial, self.elements)]
 
+        def step(k: Dim, carried: list[Any]) -> list[Any]:
+            return combined(ev, g, carried, load(k))
+
         inits = [ev.at(out, [0] * len(ir.RankedTensorType(out.type).shape)) for out in g.outs]
-        first = lane if threads > 1 else b.constant(0, b.index)
-        made = strided(b, "k", first, b.dim(chunks), threads, inits, lambda k, acc: combined(ev, g, acc, load(k)))
-        made = reduce_block(stage, made, threads, lambda x, y: combined(ev, g, x, y))
-        self.deliver(ev, finals, made, r, [inside, _is_first(stage, lane) if threads > 1 else None])
+        made = strided(b, "k", lane, b.dim(chunks), threads, inits, step, COLUMN_UNROLL)
+        if columns:
+            made = _across_slices(ev, stage, g, made, x, lane)
+        else:
+            made = reduce_block(stage, made, threads, lambda x, y: combined(ev, g, x, y))
+        self.deliver(ev, finals, made, r, [inside, _is_first(stage, lane)])
         stage.finish()
 
     def finals(self) -> list[int]:
@@ -271,6 +281,18 @@ class _Stages:
             return []
 
         _under(stage, conditions, store)
+
+
+def _place_column(stage: GpuStage, x: ir.Value, count: Dim, name: str = "r") -> tuple[Dim, ir.Value | None]:
+    """The result (bound to symbol `name`) of lane `x` of this block, and a mask where it may be beyond the last."""
+    b = stage.b
+    at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), b.constant(WARP, b.index)), x)
+    if isinstance(count, int) and count % WARP == 0:
+        return b.bind(name, at), None
+    end = b.dim(count)
+    inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
+    last = b.binary("arith.subi", end, b.constant(1, b.index))
+    return b.bind(name, b.value("arith.minsi", (at, last), b.index)), inside
 
 
 def _is_first(stage: GpuStage, lane: ir.Value) -> ir.Value:
