@@ -46,10 +46,20 @@ def peak(lanes: int) -> tuple[Callable[[], object], float]:
     count, chains = 100_000, 12
     kind = f"<{lanes} x float>"
     lines = [f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})", "define void @peak(ptr %p) {", "entry:"]
-    lines += [f"  %q = load {kind}, ptr %p, align 4", "  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%n, %loop]"]
+    lines += [
+        f"  %q = load {kind}, ptr %p, align 4",
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [0, %entry], [%n, %loop]",
+    ]
     lines += [f"  %a{c} = phi {kind} [%q, %entry], [%b{c}, %loop]" for c in range(chains)]
     lines += [f"  %b{c} = call {kind} @llvm.fma.v{lanes}f32({kind} %a{c}, {kind} %q, {kind} %q)" for c in range(chains)]
-    lines += ["  %n = add i64 %i, 1", f"  %c = icmp ult i64 %n, {count}", "  br i1 %c, label %loop, label %done", "done:"]
+    lines += [
+        "  %n = add i64 %i, 1",
+        f"  %c = icmp ult i64 %n, {count}",
+        "  br i1 %c, label %loop, label %done",
+        "done:",
+    ]
     total = "%q"
     for c in range(chains):
         lines.append(f"  %s{c} = fadd {kind} {total}, %b{c}")
@@ -106,7 +116,9 @@ def attentions() -> Iterator[Case]:
     for heads, length, width in ATTENTIONS:
         for causal in (False, True):
             q, k, v = (torch.randn(1, heads, length, width) for _ in range(3))
-            eager = lambda q=q, k=k, v=v, c=causal: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=c)
+            eager = lambda q=q, k=k, v=v, c=causal: torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=c
+            )
             t, lse = tensor("f32", tuple(q.shape)), tensor("f32", tuple(q.shape[:-1]))
             body = (
                 f'%y, %l = "lamina.attention"(%0, %1, %2) {{causal = {str(causal).lower()}, scale = unit, gqa = 1 : i64}} : '

@@ -1,7 +1,7 @@
 """`lamina.compile` and `lamina.export`: whole functions and exported programs, ahead of time, without eager parts.
 
-    f = lamina.compile(model, (x,));   f(x);   print(f.ir("linalg"), f.asm())
-    lamina.export(torch.export.export(model, (x,)), targets=["x86-64-v3", "aarch64"]).save("model.lamina")
+f = lamina.compile(model, (x,));   f(x);   print(f.ir("linalg"), f.asm())
+lamina.export(torch.export.export(model, (x,)), targets=["x86-64-v3", "aarch64"]).save("model.lamina")
 """
 
 from __future__ import annotations

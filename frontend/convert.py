@@ -39,9 +39,7 @@ _LITERAL_BYTES = 1024
 class Context:
     """What a converter works with: the record being built and the node being converted."""
 
-    def __init__(
-        self, name: str = "main", weights: Iterable[fx.Node] = (), names: Mapping[fx.Node, str] | None = None
-    ):
+    def __init__(self, name: str = "main", weights: Iterable[fx.Node] = (), names: Mapping[fx.Node, str] | None = None):
         self.graph = Graph(name)
         self.names = dict(names or {})
         self.location = Location()

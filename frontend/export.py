@@ -188,7 +188,8 @@ def _refuse(eager: Mapping[fx.Node, str]) -> None:
     lines = [f"  {node.target} at {values.location(node)}: {reason}" for node, reason in eager.items() if reason]
     if lines:
         raise ExportError(
-            f"{len(lines)} ops cannot be compiled ahead of time (torch.compile runs them in eager):\n" + "\n".join(lines)
+            f"{len(lines)} ops cannot be compiled ahead of time (torch.compile runs them in eager):\n"
+            + "\n".join(lines)
         )
 
 

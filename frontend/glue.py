@@ -125,7 +125,9 @@ class Glue:
         inside = set(nodes)
         copies = [n for n in nodes if n.target is torch.ops.aten.copy_.default]
         body = [n for n in nodes if n not in set(copies)]
-        wanted = [n for n in body if isinstance(n.meta.get("val"), torch.Tensor) and any(u not in inside for u in n.users)]
+        wanted = [
+            n for n in body if isinstance(n.meta.get("val"), torch.Tensor) and any(u not in inside for u in n.users)
+        ]
         buffers = list(dict.fromkeys(b for n in wanted if (b := self._base(n)) in inside))
         if buffers or copies:
             pairs = [(n.args[0], n.args[1]) for n in copies]

@@ -1,7 +1,7 @@
 """Counters of what was compiled and what ran in eager: `lamina.stats()`; `LAMINA_LOG=fallback` prints fallbacks.
 
-    >>> lamina.stats()["fallback"]
-    {'aten.nonzero.default': {'count': 1, 'reason': 'no converter', 'places': ['model.py:31 (nonzero)']}}
+>>> lamina.stats()["fallback"]
+{'aten.nonzero.default': {'count': 1, 'reason': 'no converter', 'places': ['model.py:31 (nonzero)']}}
 """
 
 from __future__ import annotations

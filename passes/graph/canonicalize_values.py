@@ -112,9 +112,7 @@ def is_exact_cast(source: str, target: str) -> bool:
     if source == target or source == "bool":
         return True
     if is_float(source):
-        return (
-            is_float(target) and _MANTISSA[source] <= _MANTISSA[target] and _EXPONENT[source] <= _EXPONENT[target]
-        )
+        return is_float(target) and _MANTISSA[source] <= _MANTISSA[target] and _EXPONENT[source] <= _EXPONENT[target]
     bits, unsigned = 8 * DTYPES[source].bytes, DTYPES[source].kind == "uint"
     if is_float(target):
         digits = bits if unsigned else bits - 1
@@ -122,8 +120,10 @@ def is_exact_cast(source: str, target: str) -> bool:
     if not is_int(target):
         return False
     wide = 8 * DTYPES[target].bytes
-    return wide > bits if unsigned and DTYPES[target].kind == "int" else wide >= bits and (
-        unsigned == (DTYPES[target].kind == "uint")
+    return (
+        wide > bits
+        if unsigned and DTYPES[target].kind == "int"
+        else wide >= bits and (unsigned == (DTYPES[target].kind == "uint"))
     )
 
 

@@ -120,5 +120,3 @@ def slice_of_concat(m: Match) -> Replacement:
             return x
         start = start + type_of(x).shape[dim]
     return None
-
-

@@ -123,7 +123,9 @@ def _evaluate(
     except (ArithmeticError, ValueError, IndexError, NotImplementedError):
         return None  # such as an index out of range, which must fail when the program runs
     arrays = [np.asarray(a) for a in (made if isinstance(made, tuple) else (made,))]
-    fits = types is None or all(a.dtype == numpy_dtype(t.dtype) and a.shape == t.shape for a, t in zip(arrays, types, strict=True))
+    fits = types is None or all(
+        a.dtype == numpy_dtype(t.dtype) and a.shape == t.shape for a, t in zip(arrays, types, strict=True)
+    )
     return arrays if fits else None
 
 

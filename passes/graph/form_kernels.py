@@ -91,7 +91,10 @@ class _Former:
         for group in candidates:
             if not self.groups.can_add(group, before) or len(group.members) >= MAX_MEMBERS:
                 continue
-            if len(group.inputs.union(v for v in self.uses.sources(node) if self._group_of(v) is not group)) > MAX_INPUTS:
+            if (
+                len(group.inputs.union(v for v in self.uses.sources(node) if self._group_of(v) is not group))
+                > MAX_INPUTS
+            ):
                 continue
             axes = self.rules.joined_axes(node, group)
             if axes is None:

@@ -62,7 +62,11 @@ class Rules:
         # The weights of a norm come from elsewhere.
         if inside not in ([], [0]) or axes is None or not covers_space(axes, space, space):
             return None
-        if self.is_rows_only(node, space, reduced) and not group.rows_only and not self.only_read_by(group, node, group):
+        if (
+            self.is_rows_only(node, space, reduced)
+            and not group.rows_only
+            and not self.only_read_by(group, node, group)
+        ):
             return None  # such a kernel has no place to store the whole space
         return self.row_results(node, space, reduced)
 
@@ -155,7 +159,9 @@ class Rules:
             v = node.operands[i]
             assert v is not None
             # Only `gather` reads its index where it writes its result; other gathers place or move elements.
-            if reads_buffer(node, i) or (node.category == "gather" and (node.name != "gather" or self.shape(v) != result)):
+            if reads_buffer(node, i) or (
+                node.category == "gather" and (node.name != "gather" or self.shape(v) != result)
+            ):
                 return None
             axes = self._axes(v, group)
             if axes is None:

@@ -43,7 +43,9 @@ def materialize_results(module: ir.Module) -> None:
             replaced = _replaced(function, len(terminator.operands))
             for number, value in enumerate(list(terminator.operands)):
                 if not _fits(value, replaced[number]):
-                    copy = build("materialize", [value], location=value.owner.location, ip=ir.InsertionPoint(terminator))
+                    copy = build(
+                        "materialize", [value], location=value.owner.location, ip=ir.InsertionPoint(terminator)
+                    )
                     terminator.operands[number] = copy.result
 
 

@@ -65,9 +65,7 @@ def _outline_function(module: ir.Module, flow: Dataflow, kernels: dict[tuple, st
     needed = _needed_outside(flow, groups)
     terminator = flow.function.regions[0].blocks[0].operations
     ip = ir.InsertionPoint(terminator[len(terminator) - 1])
-    made: dict[int, ir.Value] = {
-        v: value for v, value in enumerate(flow.values) if is_leaf(flow.producer[v])
-    }
+    made: dict[int, ir.Value] = {v: value for v, value in enumerate(flow.values) if is_leaf(flow.producer[v])}
     for number in sorted(groups):
         body = _collect(flow, groups[number], needed[number])
         renaming = Renaming.of(body.types, [node.attributes for node, _, _ in body.ops])

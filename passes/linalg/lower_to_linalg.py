@@ -75,7 +75,9 @@ def _lower_kernel(flow: Dataflow, cache: IrCache, keep_root: bool, wide_sums: bo
         "lamina.result_dtypes": ir.ArrayAttr.get([ir.StringAttr.get(t.dtype) for t in results]),
     }
     # Created in place of the old function, under its name once that is gone.
-    new = ir.Operation.create("func.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(old), loc=old.location)
+    new = ir.Operation.create(
+        "func.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(old), loc=old.location
+    )
     block = new.regions[0].blocks.append(*inputs, arg_locs=[ir.Location.unknown()] * len(inputs))
     ip = ir.InsertionPoint(block)
     arguments = list(block.arguments)

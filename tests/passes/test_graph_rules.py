@@ -107,7 +107,8 @@ def test_exact_casts_keep_the_extremes(source, target):
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [("i64", "f64"), ("i32", "f32"), ("f16", "bf16"), ("bf16", "f16"), ("u8", "i8"), ("i8", "u64")]
+    ("source", "target"),
+    [("i64", "f64"), ("i32", "f32"), ("f16", "bf16"), ("bf16", "f16"), ("u8", "i8"), ("i8", "u64")],
 )
 def test_casts_that_are_not_exact(source, target):
     assert not is_exact_cast(source, target)

@@ -122,13 +122,19 @@ def test_verifier_lists_every_error_with_its_line():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('"lamina.toy_ad"(%x, %x) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>', "no such op; did you mean toy_add"),
+        (
+            '"lamina.toy_ad"(%x, %x) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>',
+            "no such op; did you mean toy_add",
+        ),
         ('"lamina.toy_add"(%x) : (tensor<2xf32>) -> tensor<2xf32>', "takes 2 operands, got 1"),
         ('"lamina.toy_scalar"() : () -> tensor<f64>', "attribute 'value' is missing"),
         ('"lamina.toy_scalar"() {value = "a"} : () -> tensor<f64>', "attribute 'value' cannot be \"a\""),
         ('"lamina.toy_scalar"() {value = 1, dim = 2} : () -> tensor<f64>', "unknown attribute 'dim'"),
         ("arith.constant dense<1.0> : tensor<2xf32>", "arith.constant at -:1: only lamina ops"),
-        ('"lamina.launch"(%x) {kernel = @k9, dims = []} : (tensor<2xf32>) -> tensor<2xf32>', "there is no kernel '@k9'"),
+        (
+            '"lamina.launch"(%x) {kernel = @k9, dims = []} : (tensor<2xf32>) -> tensor<2xf32>',
+            "there is no kernel '@k9'",
+        ),
     ],
 )
 def test_verifier_names_what_is_wrong(text, message):

@@ -29,7 +29,11 @@ def run(text, inputs, shape, sizes=None):
 @pytest.mark.parametrize("op", ["matmul", "linear"])
 def test_products(seed, op):
     rng = np.random.default_rng(seed)
-    m, k, n = int(rng.choice([1, 2, 3, 5, 7, 13, 30, 200])), int(rng.integers(1, 70)), int(rng.choice([1, 9, 16, 40, 66, 130, 200]))
+    m, k, n = (
+        int(rng.choice([1, 2, 3, 5, 7, 13, 30, 200])),
+        int(rng.integers(1, 70)),
+        int(rng.choice([1, 9, 16, 40, 66, 130, 200])),
+    )
     k = 1000 + k if seed % 6 == 5 else k
     dynamic = seed % 4 == 3
     a, b = normal(rng, m, k), normal(rng, *((k, n) if op == "matmul" else (n, k)))
@@ -38,7 +42,9 @@ def test_products(seed, op):
     body = f'%y = "lamina.{op}"(%0, %1) : ({types[0]}, {types[1]}) -> {types[2]}\nreturn %y : {types[2]}'
     text = kernel("matmul", [("f32", a_shape), ("f32", b.shape)], [("f32", y_shape)], body, ("d0",) if dynamic else ())
     y = run(text, [a, b], (m, n), {"d0": m})
-    np.testing.assert_allclose(y, a.astype(float) @ (b if op == "matmul" else b.T).astype(float), rtol=1e-4, atol=1e-4 * k**0.5)
+    np.testing.assert_allclose(
+        y, a.astype(float) @ (b if op == "matmul" else b.T).astype(float), rtol=1e-4, atol=1e-4 * k**0.5
+    )
 
 
 @pytest.mark.parametrize("seed", range(14))
@@ -51,7 +57,9 @@ def test_convolutions(seed):
     size = [int(rng.integers(6, 40)) for _ in range(2)]
     x, w = normal(rng, 2, inputs, *size), normal(rng, outputs, inputs // groups, *window)
     options = (stride, padding, dilation)
-    exact = torch.convolution(torch.from_numpy(x).double(), torch.from_numpy(w).double(), None, *options, False, [0, 0], groups).numpy()
+    exact = torch.convolution(
+        torch.from_numpy(x).double(), torch.from_numpy(w).double(), None, *options, False, [0, 0], groups
+    ).numpy()
     ints = [f"array<i64: {a}, {b}>" for a, b in options]
     types = tensor("f32", x.shape), tensor("f32", w.shape), tensor("f32", exact.shape)
     body = (
