@@ -144,13 +144,19 @@ def soft_margin_loss_backward(c: Any, grad: Value, x: Value, target: Value, redu
 
 
 # -- classification ---------------------------------------------------------------------------------------------
-def _picked(c: Any, log_p: T, target: T, weight: Value | None, ignore: Any) -> tuple[T, T, T]:
-    """Of `[N, C, …]`: the log-probability of each target, its weight (0 where ignored), and the target to read."""
+def _picked(
+    c: Any, log_p: T, target: T, weight: Value | None, ignore: Any, narrow: T | None = None
+) -> tuple[T, T, T]:
+    """Of `[N, C, …]`: the log-probability of each target, its weight (0 where ignored), and the target to read.
+
+    `narrow` is a tensor that `log_p` is a conversion of: the elements are read from it.
+    """
     ignored = target.eq(ignore)
     safe = ignored.where(0, target)
     # `index`, not `gather`: a target out of range is an IndexError
     places = [safe if d == 1 else _position(c, log_p, d) for d in range(log_p.rank)]
-    picked = log_p.op("index", *places, dims=tuple(range(log_p.rank)), wrap=False)
+    source = log_p if narrow is None else narrow
+    picked = source.op("index", *places, dims=tuple(range(log_p.rank)), wrap=False).to(log_p.dtype)
     if weight is None:
         w = ignored.where(0.0, picked.like(1.0))
     else:
@@ -178,6 +184,14 @@ def _logits(c: Any) -> T | None:
     return logits
 
 
+def _before_conversion(c: Any, node: Any) -> T | None:
+    """What `node` is a conversion of to a wider type: a read at computed places needs no converted tensor."""
+    if getattr(node, "target", None) is not torch.ops.aten._to_copy.default:
+        return None
+    narrow = T(c, c.value(node.args[0]))
+    return narrow if narrow.dtype in ("f16", "bf16") else None
+
+
 @aten("nll_loss_forward", "nll_loss2d_forward")
 def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, reduction: int, ignore: Any) -> tuple:
     """`-w[t] x[t]`, reduced by the sum of the weights of what is not ignored, which is the second result."""
@@ -186,7 +200,8 @@ def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, redu
     if t.rank == 1:
         t, y = t.unsqueeze(0), y.reshape(1)
     logits = _logits(c)
-    picked, w, _ = _picked(c, t if logits is None else logits, y, weight, ignore)
+    narrow = None if logits is None else _before_conversion(c, c.node.args[0].args[0])
+    picked, w, _ = _picked(c, t if logits is None else logits, y, weight, ignore, narrow)
     if logits is not None:
         top = logits.op("amax", dims=(1,), keepdim=True)
         total = (logits - top).exp().sum((1,), keepdim=True).log() + top

@@ -1,0 +1,35 @@
+"""Cross-entropy reads its logits and writes a number for each row: no log-probabilities, no converted logits."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lamina.frontend import launcher
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_log_probabilities_are_written(dtype, weighted, monkeypatch):
+    logits, target = torch.randn(64, 200).to(dtype), torch.randint(0, 200, (64,))
+    target[3] = -100
+    weight = torch.rand(200) if weighted else None
+    programs = []
+    compiled = launcher.compile_graph
+    monkeypatch.setattr(launcher, "compile_graph", lambda *a: programs.append(compiled(*a)) or programs[-1])
+
+    def loss(x, t):
+        return F.cross_entropy(x.float(), t, weight)
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        made = torch.compile(loss, backend="lamina")(logits, target)
+    torch.testing.assert_close(made, loss(logits, target))
+    assert sum(b["bytes"] for p in programs for b in p.manifest["plan"]["arena"]) < 64 * 200
+
+
+def test_with_gradients_the_log_probabilities_stay():
+    logits, target = torch.randn(16, 50, requires_grad=True), torch.randint(0, 50, (16,))
+    torch._dynamo.reset()
+    (made,) = torch.autograd.grad(torch.compile(F.cross_entropy, backend="lamina")(logits, target), logits)
+    (expected,) = torch.autograd.grad(F.cross_entropy(logits, target), logits)
+    torch.testing.assert_close(made, expected)
