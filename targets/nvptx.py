@@ -67,7 +67,7 @@ class NvptxTarget(Target):
 
     def llvm_ir(self, module: ir.Module) -> str:
         """Translate a module at the llvm level; what the host must know stands in its first line."""
-        from .nvptx_code import to_llvm_ir
+        from .gpu_code import to_llvm_ir
 
         return to_llvm_ir(module)
 

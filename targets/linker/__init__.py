@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from .aarch64 import AARCH64
+from .amdgpu import AMDGPU
 from .dynamic import DynamicTables, Patch
 from .elf import FILE, LOCAL, LinkError, Object, Relocation, Section, Symbol, read_object
 from .image import header_size, write
@@ -24,7 +25,7 @@ from .x86_64 import X86_64
 
 __all__ = ["LIBRARIES", "MACHINES", "LinkError", "link", "read_object"]
 
-MACHINES: dict[int, Machine] = {m.number: m for m in (X86_64, AARCH64, RISCV64)}
+MACHINES: dict[int, Machine] = {m.number: m for m in (X86_64, AARCH64, RISCV64, AMDGPU)}
 
 
 def link(
@@ -40,7 +41,7 @@ def link(
     """
     read = [o if isinstance(o, Object) else read_object(o, f"object {i}") for i, o in enumerate(objects)]
     machine = _machine(read)
-    sections = [s for o in read for s in o.sections if wanted(s)]
+    sections = [s for o in read for s in o.sections if wanted(s, machine.notes)]
     names = resolve(read, sections, libraries, exports)
     _relax(sections, machine)
     got, stubs, patches = _needs(sections, machine, set(names.imports))
@@ -48,18 +49,18 @@ def link(
 
     outputs = group(sections)
     loads = (
-        (READ, [tables.dynsym, tables.hash, tables.dynstr, tables.rela, outputs.get(".rodata")]),
+        (READ, [outputs.get(".note"), tables.dynsym, tables.hash, tables.dynstr, tables.rela, outputs.get(".rodata")]),
         (EXECUTE, [outputs.get(".text"), tables.plt if stubs else None]),
         (RELOCATED, [outputs.get(".data.rel.ro"), tables.dynamic, tables.got_output if got else None]),
         (WRITABLE, [outputs.get(".data"), outputs.get(".bss")]),
     )
     segments = [Segment(flags, present) for flags, all in loads if (present := [o for o in all if o])]
     next(s for s in segments if tables.dynamic in s.outputs).relocated = True
-    end = place(segments, header_size(len(segments), True), machine.page)
+    end = place(segments, header_size(len(segments), True, ".note" in outputs), machine.page)
 
     numbers = {id(p): i for i, o in enumerate((o for s in segments for o in s.outputs), 1) for p in o.parts}
     tables.fill(_apply(sections, machine, tables), numbers)
-    return write(segments, end, machine.number, machine.page, _named(read, numbers), read[0].flags)
+    return write(segments, end, machine.number, machine.page, _named(read, numbers), read[0].flags, read[0].ident)
 
 
 def _machine(objects: list[Object]) -> Machine:

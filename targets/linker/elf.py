@@ -91,7 +91,8 @@ class Object:
     machine: int
     sections: list[Section]
     symbols: list[Symbol]
-    flags: int = 0  # e_flags: RISC-V's floating-point ABI
+    flags: int = 0  # e_flags: RISC-V's floating-point ABI, AMD's chip
+    ident: bytes = MAGIC.ljust(16, b"\0")  # e_ident: with it the system and the version of its ABI
 
 
 def read_object(data: bytes, name: str = "object", rename: Mapping[str, str] | None = None) -> Object:
@@ -105,7 +106,7 @@ def read_object(data: bytes, name: str = "object", rename: Mapping[str, str] | N
 def _read(data: bytes, name: str, rename: Mapping[str, str]) -> Object:
     if data[: len(MAGIC)] != MAGIC:
         raise LinkError(f"{name}: not a little-endian ELF64 object")
-    _, kind, machine, _, _, _, header_at, e_flags, _, _, _, _, count, names_index = HEADER.unpack_from(data)
+    ident, kind, machine, _, _, _, header_at, e_flags, _, _, _, _, count, names_index = HEADER.unpack_from(data)
     if kind != REL:
         raise LinkError(f"{name}: not a relocatable object (ELF type {kind}); emit one with 'reloc=pic'")
     headers = [SECTION_HEADER.unpack_from(data, header_at + i * SECTION_HEADER.size) for i in range(count)]
@@ -133,7 +134,7 @@ def _read(data: bytes, name: str, rename: Mapping[str, str]) -> Object:
                 Relocation(at, info & 0xFFFFFFFF, symbols[info >> 32], addend)
                 for at, info, addend in RELOCATION.iter_unpack(data[offset : offset + size])
             ]
-    return Object(name, machine, list(by_index.values()), symbols, e_flags)
+    return Object(name, machine, list(by_index.values()), symbols, e_flags, ident)
 
 
 def _read_symbols(

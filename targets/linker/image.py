@@ -12,6 +12,7 @@ from .elf import (
     LOCAL,
     MAGIC,
     NOBITS,
+    NOTE,
     PROGRAM_HEADER,
     SECTION_HEADER,
     STRTAB,
@@ -22,7 +23,7 @@ from .elf import (
 )
 from .layout import READ, RELOCATED, Output, Segment
 
-_LOAD, _DYNAMIC, _HEADERS, _STACK, _RELRO = 1, 2, 6, 0x6474E551, 0x6474E552
+_LOAD, _DYNAMIC, _NOTE, _HEADERS, _STACK, _RELRO = 1, 2, 4, 6, 0x6474E551, 0x6474E552
 
 
 class Strings:
@@ -40,9 +41,9 @@ class Strings:
         return self._at[text]
 
 
-def header_size(segments: int, relro: bool) -> int:
+def header_size(segments: int, relro: bool, note: bool = False) -> int:
     """Bytes of the ELF header and the program headers of an image with so many PT_LOADs."""
-    return HEADER.size + PROGRAM_HEADER.size * (segments + 3 + relro)
+    return HEADER.size + PROGRAM_HEADER.size * (segments + 3 + relro + note)
 
 
 def symbol_table(
@@ -60,8 +61,16 @@ def symbol_table(
     return table, 1 + sum(s.binding == LOCAL for s in ordered)
 
 
-def write(segments: list[Segment], end: int, machine: int, page: int, symbols: list[Symbol], e_flags: int = 0) -> bytes:
-    """Return the bytes of the image. `symbols` go to `.symtab`, for debuggers and profilers."""
+def write(
+    segments: list[Segment],
+    end: int,
+    machine: int,
+    page: int,
+    symbols: list[Symbol],
+    e_flags: int = 0,
+    ident: bytes = MAGIC.ljust(16, b"\0"),
+) -> bytes:
+    """Return the bytes of the image. `symbols` go to `.symtab`, for debuggers, profilers and AMD's loader."""
     placed = [output for segment in segments for output in segment.outputs]
     body = bytearray(end)
     for output in placed:
@@ -99,7 +108,6 @@ def write(segments: list[Segment], end: int, machine: int, page: int, symbols: l
             names.add(o.name), o.type, flags, o.address, o.offset, o.size, link, o.info, o.align, o.entry_size
         )
     programs = _program_headers(segments, page)
-    ident = MAGIC.ljust(16, b"\0")
     HEADER.pack_into(
         body, 0, ident, DYN, machine, 1, 0, HEADER.size, headers_at, e_flags, HEADER.size,
         PROGRAM_HEADER.size, len(programs), SECTION_HEADER.size, len(everything) + 1, len(everything),
@@ -115,7 +123,8 @@ def _program_headers(segments: list[Segment], page: int) -> list[bytes]:
         headers.append(PROGRAM_HEADER.pack(type, flags, offset, address, address, file_size, memory_size, align))
 
     relro = [s for s in segments if s.relocated]
-    size = header_size(len(segments), bool(relro)) - HEADER.size
+    notes = [o for s in segments for o in s.outputs if o.type == NOTE]
+    size = header_size(len(segments), bool(relro), bool(notes)) - HEADER.size
     add(_HEADERS, READ, HEADER.size, HEADER.size, size, size, 8)
     for s in segments:
         # what is made read-only must be mapped, to the end of the largest page of the machine
@@ -126,6 +135,8 @@ def _program_headers(segments: list[Segment], page: int) -> list[bytes]:
     for s in relro:  # up to the end of the page: the loader protects whole pages only
         end = -(-(s.address + s.memory_size) // page) * page
         add(_RELRO, READ, s.offset, s.address, s.file_size, end - s.address, 1)
+    for o in notes:
+        add(_NOTE, READ, o.offset, o.address, o.size, o.size, o.align)
     add(_STACK, RELOCATED, 0, 0, 0, 0, 16)  # a stack without execute permission
     return headers
 

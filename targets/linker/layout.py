@@ -51,17 +51,17 @@ class Segment:
     by_name: dict[str, Output] = field(default_factory=dict)
 
 
-def wanted(section: Section) -> bool:
-    """True for sections that are linked; unwind tables and notes are left out (nothing unwinds through kernels)."""
+def wanted(section: Section, notes: bool = False) -> bool:
+    """True for sections that are linked: notes on request, no unwind tables (nothing unwinds through kernels)."""
     if section.flags & TLS:
         raise LinkError(f"{section.object}: thread-local variables ({section.name}) are not supported")
     if section.type in CONSTRUCTORS or section.name.startswith((".ctors", ".dtors")):
         raise LinkError(f"{section.object}: constructors ({section.name}) are not supported")
-    return section.type not in (NOTE, UNWIND) and section.name != ".eh_frame"
+    return section.type != UNWIND and section.name != ".eh_frame" and (notes or section.type != NOTE)
 
 
 def group(sections: Iterable[Section]) -> dict[str, Output]:
-    """Sort the objects' sections into `.rodata`, `.text`, `.data.rel.ro`, `.data` and `.bss`, in order of input."""
+    """Sort the objects' sections into `.note`, `.rodata`, `.text`, `.data.rel.ro`, `.data`, `.bss`, in order of input."""
     outputs: dict[str, Output] = {}
     for section in sections:
         name = _kind(section)
@@ -76,6 +76,8 @@ def _kind(section: Section) -> str:
         if section.flags & WRITE:
             raise LinkError(f"{section.object}: section {section.name} is both writable and executable")
         return ".text"
+    if section.type == NOTE:
+        return ".note"
     if not section.flags & WRITE:
         return ".rodata"
     if section.name.startswith(".data.rel.ro"):

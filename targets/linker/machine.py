@@ -29,6 +29,7 @@ class Machine:
     relax: Callable[[bytearray, int, int], int | None]  # (data, offset, type): avoid a GOT load; the new type or None
     high: frozenset[int] = frozenset()  # types of the first of two instructions that make an address ...
     low: frozenset[int] = frozenset()  # ... and of the second: its symbol is the label of the first
+    notes: bool = False  # the loader reads the objects' notes
 
 
 def fits(value: int, bits: int, what: str) -> int:

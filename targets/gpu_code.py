@@ -1,0 +1,74 @@
+"""What all GPUs share from the llvm level of a kernel to code. Only compile workers import this module.
+
+A kernel's LLVM IR text has its launches (docs/contracts.md, section 11) in its first line, `; lamina.stages {...}`:
+text is what travels between levels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+from .target import Target, TargetError
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+# definitions(names of functions) -> (LLVM IR that defines them, those that nothing defines)
+Definitions = Callable[[set[str]], tuple[str, set[str]]]
+
+
+def to_llvm_ir(module: ir.Module) -> str:
+    """Translate the one `gpu.module` of a module at the llvm level to LLVM IR text.
+
+    Other ops than llvm's and those of a machine are a TargetError that names them: the translation would crash on them.
+    """
+    from mlir import ir
+    from mlir.dialects import llvm as mlir_llvm
+
+    kernels = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
+    if len(kernels) != 1:
+        raise TargetError(f"a GPU kernel is one gpu.module; there are {len(kernels)}")
+    left: set[str] = set()
+
+    def visit(op: Any) -> Any:
+        if not op.name.startswith(("llvm.", "nvvm.", "rocdl.")) and op.name != "gpu.module":
+            left.add(op.name)
+        return ir.WalkResult.ADVANCE
+
+    kernels[0].walk(visit)
+    if left:
+        raise TargetError(f"ops below the llvm level's conversion are left: {', '.join(sorted(left))}")
+    stages = ir.StringAttr(kernels[0].attributes["lamina.stages"]).value
+    return f"; lamina.stages {stages}\n{mlir_llvm.translate_module_to_llvmir(kernels[0])}"
+
+
+def optimised(target: Target, machine: Any, llvm_ir: str, prefix: str, definitions: Definitions) -> Any:
+    """Parse `llvm_ir`, link definitions of the functions whose names begin with `prefix`, and optimise at O3.
+
+    A function that nobody defines is a TargetError.
+    """
+    try:
+        module = llvm.parse_assembly(llvm_ir)
+    except RuntimeError as error:
+        raise TargetError(f"LLVM cannot read the IR for target '{target.name}': {error}") from None
+    wanted = set(re.findall(rf"@({prefix}\w+)\(", llvm_ir))
+    if wanted:
+        text, missing = definitions(wanted)
+        if missing:
+            raise TargetError(f"target '{target.name}' has no function {', '.join(sorted(missing))}")
+        library = llvm.parse_assembly(text)
+        library.triple = module.triple = target.triple
+        module.link_in(library)
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = False
+    tuning.slp_vectorization = True
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
