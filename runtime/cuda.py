@@ -19,6 +19,9 @@ _HOST_PORTABLE_MAPPED = 3
 _ATTRIBUTE_SMS, _ATTRIBUTE_MAJOR, _ATTRIBUTE_MINOR = 16, 75, 76
 _FUNCTION_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _STATIC_SHARED = 48 * 1024  # beyond this a function must ask
+# CUtensorMapDataType and CUtensorMapSwizzle
+_TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
+_TENSOR_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
 class CudaError(LaminaRuntimeError):
@@ -207,27 +210,40 @@ class Module:
         return found
 
 
-def tensor_map(
-    room: int, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int
-) -> None:
-    """Write a TMA descriptor to the 128 bytes at address `room` (aligned to 64); see docs/contracts.md, section 11."""
-    kinds = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
-    rank = len(sizes)
-    code = driver().cuTensorMapEncodeTiled(
-        ctypes.c_void_p(room),
-        kinds[dtype],
-        rank,
-        ctypes.c_void_p(base),
-        (ctypes.c_uint64 * rank)(*sizes),
-        (ctypes.c_uint64 * max(rank - 1, 1))(*strides),
-        (ctypes.c_uint32 * rank)(*box),
-        (ctypes.c_uint32 * rank)(*[1] * rank),
-        0,
-        {0: 0, 32: 1, 64: 2, 128: 3}[swizzle],
-        2,
-        0,
-    )
-    check(code, f"describing a tensor of sizes {list(sizes)}")
+class TensorMap:
+    """A TMA descriptor in host memory: 128 bytes at `address`, passed to a kernel by value (docs/contracts.md, §11).
+
+    Its base address changes from call to call, and the driver can exchange that without encoding the rest again.
+    """
+
+    def __init__(
+        self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int
+    ):
+        self._memory = (ctypes.c_char * 192)()
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        self._base, rank = base, len(sizes)
+        code = driver().cuTensorMapEncodeTiled(
+            ctypes.c_void_p(self.address),
+            _TENSOR_MAP_TYPES[dtype],
+            rank,
+            ctypes.c_void_p(base),
+            (ctypes.c_uint64 * rank)(*sizes),
+            (ctypes.c_uint64 * max(rank - 1, 1))(*strides),
+            (ctypes.c_uint32 * rank)(*box),
+            (ctypes.c_uint32 * rank)(*[1] * rank),  # steps between elements
+            0,  # not interleaved
+            _TENSOR_MAP_SWIZZLES[swizzle],
+            2,  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
+            0,  # zeros outside
+        )
+        check(code, f"describing a tensor of sizes {list(sizes)}")
+
+    def point_to(self, base: int) -> None:
+        """Let the tensor start at `base`, which is aligned to 16."""
+        if base != self._base:
+            code = driver().cuTensorMapReplaceAddress(ctypes.c_void_p(self.address), ctypes.c_void_p(base))
+            check(code, "moving a tensor's description")
+            self._base = base
 
 
 _devices: dict[int, Device] = {}
