@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..targets import Target
-from ..targets.nvptx import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
+from ..targets.gpu import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
 
 if TYPE_CHECKING:
     from mlir import ir

@@ -15,6 +15,7 @@ from importlib import metadata
 
 from ..runtime.machine import host_arch, missing
 from .aarch64 import TARGETS as _AARCH64
+from .amdgpu import TARGETS as _AMDGPU
 from .nvptx import TARGETS as _NVPTX
 from .riscv64 import TARGETS as _RISCV64
 from .target import Features, Target, TargetError
@@ -23,7 +24,7 @@ from .x86_64 import TARGETS as _X86_64
 __all__ = ["Features", "Target", "TargetError", "all_targets", "get_target", "native"]
 
 # in ascending order within an architecture: `native` takes the last that the machine can run
-_TARGETS: tuple[Target, ...] = (*_X86_64, *_AARCH64, *_RISCV64, *_NVPTX)
+_TARGETS: tuple[Target, ...] = (*_X86_64, *_AARCH64, *_RISCV64, *_NVPTX, *_AMDGPU)
 
 
 def all_targets() -> dict[str, Target]:

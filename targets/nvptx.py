@@ -5,16 +5,10 @@ What the chips can do differs by features, not by names: `wgmma` and TMA descrip
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from .target import Features, Target, TargetError
-
-if TYPE_CHECKING:
-    from mlir import ir
+from .gpu import KINDS, GpuTarget, no_kernel, stages_of
+from .target import Features, Target
 
 # math functions that have an implementation of ours in nvptx_math; lamina-expand-math makes arithmetic of the others
 TO_NVVM = (
@@ -32,18 +26,15 @@ TO_NVVM = (
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 
 
-KINDS = frozenset(("loops", "concat"))  # kernels that there is an emitter for
-
-
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
     if kind in KINDS or plain:
         return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
-    raise TargetError(f"target '{target.name}' has no kernel of kind '{kind}' yet")
+    raise no_kernel(target, kind)
 
 
 @dataclass(frozen=True)
-class NvptxTarget(Target):
+class NvptxTarget(GpuTarget):
     """An NVIDIA GPU: `ptx` is the PTX version."""
 
     device: str = "cuda"
@@ -65,26 +56,8 @@ class NvptxTarget(Target):
 
         return to_ptx(self, llvm_ir)
 
-    def llvm_ir(self, module: ir.Module) -> str:
-        """Translate a module at the llvm level; what the host must know stands in its first line."""
-        from .gpu_code import to_llvm_ir
-
-        return to_llvm_ir(module)
-
-    def link(self, objects: Sequence[bytes], names: Sequence[str], exports: Sequence[str]) -> bytes:
-        """The image of a program: the containers of its kernels."""
-        from ..runtime.gpu_image import pack
-
-        return pack({"arch": self.name, "kernels": list(names)}, list(objects))
-
     def summary(self) -> str:
         return f"NVIDIA GPU of compute capability {self.capability[0]}.{self.capability[1]}, PTX"
-
-
-def stages_of(llvm_ir: str) -> dict:
-    """The launches of a kernel, from the comment that stands before its LLVM IR."""
-    found = re.match(r"; lamina\.stages (.*)\n", llvm_ir)
-    return json.loads(found[1]) if found else {}
 
 
 def _target(name: str, ptx: str, capability: tuple[int, int], *features: str, alias: str = "") -> NvptxTarget:

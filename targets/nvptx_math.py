@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from . import gpu_math
-from .gpu_math import LOG2_E, F32, Spelling
+from .gpu_math import F32, LOG2_E, Spelling
 
 _PTX = {"exp2": "ex2.approx.ftz", "rcp": "rcp.approx.ftz", "rsqrt": "rsqrt.approx"}
 

@@ -1,7 +1,7 @@
 """Values of the threads of a warp or block combined, in an order that does not change from run to run.
 
-A butterfly of `gpu.shuffle xor` leaves each lane of a warp with the combination of all; between warps the values go
-through shared memory, which every warp reads and combines again: one barrier.
+A butterfly of `gpu.shuffle xor` leaves each lane of a wave (32 or 64 lanes, as the GPU has it) with the combination of
+all; between waves the values go through shared memory, which every wave reads and combines again: one barrier.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def shuffle_xor(b: LoopsBuilder, value: ir.Value, distance: int) -> ir.Value:
     if width < 32:
         wide = shuffle_xor(b, b.value("arith.extui", (value,), i32), distance)
         return b.value("arith.trunci", (wide,), type)
-    operands = (value, b.constant(distance, i32), b.constant(WARP, i32))
+    operands = (value, b.constant(distance, i32), b.constant(max(WARP, 2 * distance), i32))
     mode = b.attribute("#gpu<shuffle_mode xor>")
     return b.op("gpu.shuffle", operands, [type, b.i1], {"mode": mode}).results[0]
 
 
 def reduce_lanes(b: LoopsBuilder, values: Sequence[ir.Value], lanes: int, combine: Combine) -> list[ir.Value]:
-    """Combine across groups of `lanes` neighbouring lanes (a power of two up to 32); all of a group get the result."""
+    """Combine across groups of `lanes` neighbouring lanes (a power of two up to a wave); all of a group get the result."""
     made = list(values)
     distance = lanes // 2
     while distance:
@@ -56,22 +56,22 @@ def reduce_lanes(b: LoopsBuilder, values: Sequence[ir.Value], lanes: int, combin
 
 def reduce_block(stage: GpuStage, values: Sequence[ir.Value], threads: int, combine: Combine) -> list[ir.Value]:
     """Combine across `threads` neighbouring threads: groups of lanes, or the whole block; all get the result."""
-    b = stage.b
-    made = reduce_lanes(b, values, min(threads, WARP), combine)
-    if threads <= WARP:
+    b, size = stage.b, stage.kernel.wave
+    made = reduce_lanes(b, values, min(threads, size), combine)
+    if threads <= size:
         return made
-    warps = threads // WARP
-    thread, lanes = stage.thread(), b.constant(WARP, b.index)
-    warp = b.binary("arith.divui", thread, lanes)
-    lane = b.binary("arith.remui", b.binary("arith.remui", thread, lanes), b.constant(warps, b.index))
+    waves = threads // size
+    thread, lanes = stage.thread(), b.constant(size, b.index)
+    wave = b.binary("arith.divui", thread, lanes)
+    lane = b.binary("arith.remui", b.binary("arith.remui", thread, lanes), b.constant(waves, b.index))
     stored = [_stored(v.type) for v in made]
-    rooms = [stage.shared(t, warps) for t in stored]
+    rooms = [stage.shared(t, waves) for t in stored]
     for room, v, t in zip(rooms, made, stored):
-        b.op("memref.store", (v if v.type == t else b.value("arith.extui", (v,), t), room, warp))
+        b.op("memref.store", (v if v.type == t else b.value("arith.extui", (v,), t), room, wave))
     stage.barrier()
     loaded = [b.value("memref.load", (room, lane), t) for room, t in zip(rooms, stored)]
     loaded = [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, made)]
-    return reduce_lanes(b, loaded, warps, combine)
+    return reduce_lanes(b, loaded, waves, combine)
 
 
 def _stored(type: ir.Type) -> ir.Type:

@@ -23,7 +23,7 @@ from .emit_pointwise import emit_pointwise
 from .emit_reductions import emit_reduction
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
 from .emit_tiles import emit_tiles, find_cross
-from .gpu_kernel import GpuKernel
+from .gpu_kernel import WARP, GpuKernel
 from .probe import Probe
 from .stored import Stored
 
@@ -34,8 +34,8 @@ FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
 
 @register
-def emit_gpu_loops(module: ir.Module) -> None:
-    """Replace each linalg-level kernel by its GPU form (docs/contracts.md, section 11).
+def emit_gpu_loops(module: ir.Module, wave: int = WARP) -> None:
+    """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
 
     Before:
     ```mlir
@@ -49,7 +49,7 @@ def emit_gpu_loops(module: ir.Module) -> None:
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph)
+            kernel = GpuKernel(graph, wave)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()

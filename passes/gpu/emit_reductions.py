@@ -128,7 +128,7 @@ class _Stages:
             self.kernel.graph, self.stored.values, [], probe, lambda w: isinstance(length, int) and length % w == 0
         )
         vectors = length // width if isinstance(length, int) else length
-        threads, unroll = threads_for(length, width) if chunks == 1 else (256, 0)
+        threads, unroll = threads_for(length, width, self.kernel.wave) if chunks == 1 else (256, 0)
         per_block = max(1, 128 // threads)
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))

@@ -1,7 +1,7 @@
 """Stages that take one row at a time: softmax, layer norm, sums along the last dimensions.
 
 row r = block * rows_per_block + thread / threads
-<reductions along the row, threads / 32 warps each>       RowValues
+<reductions along the row, by the row's threads>            RowValues
 store the row's own results, and the elements of those that have the row's length
 """
 
@@ -21,7 +21,7 @@ from .row_values import Row
 from .stored import Stored
 from .thread_values import LANE, ThreadValues
 
-WARP_ROW = 1024  # elements up to which one warp takes a row
+WARP_ROW = 1024  # elements up to which one wave takes a row
 PER_THREAD = 16  # elements of a longer row a thread should hold
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
@@ -57,15 +57,15 @@ class RowPlan:
         return ranges.simplify(dims.substitute(self.space.values["f"], values))
 
 
-def threads_for(length: Dim, width: int) -> tuple[int, int]:
+def threads_for(length: Dim, width: int, wave: int) -> tuple[int, int]:
     """Threads of a row, and how many vectors each holds (0: more than fit into registers)."""
     if not isinstance(length, int) or length > REGISTER_ROW:
         return LOOP_THREADS, 0
     vectors = -(-length // width)
     if length <= WARP_ROW:
-        threads = min(WARP, _power_up(vectors))
+        threads = min(wave, _power_up(vectors))
     else:
-        threads = min(1024, max(WARP * 2, _power_up(length // PER_THREAD // 2 + 1)))
+        threads = min(1024, max(2 * WARP, _power_up(length // PER_THREAD // 2 + 1)))
     return threads, -(-vectors // threads)
 
 
@@ -78,7 +78,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     graph, length, count = kernel.graph, plan.length, plan.count
     width = row_width(kernel, stored, plan)
     vectors = length // width if isinstance(length, int) else length
-    threads, unroll = threads_for(length, width)
+    threads, unroll = threads_for(length, width, kernel.wave)
     per_block = max(1, BLOCK // threads)
     stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
     r, lane, inside = place(stage, threads, per_block, count)

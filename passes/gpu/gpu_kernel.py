@@ -9,7 +9,8 @@ stage.finish(); kernel.finish()
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mlir import ir
 
@@ -20,7 +21,7 @@ from ..loops.tensor_graph import TensorGraph
 from .gpu_abi import drop_unused
 
 DYNAMIC_SIZE = 2**31 - 1  # the size of a buffer that is not known: bare pointers carry none
-WARP = 32
+WARP = 32  # lanes that any GPU runs together; a GPU may have wider waves
 
 
 def element_bytes(type: ir.Type) -> int:
@@ -31,10 +32,10 @@ def element_bytes(type: ir.Type) -> int:
 
 
 class GpuKernel:
-    """The `gpu.module` that replaces the linalg-level function of `graph`."""
+    """The `gpu.module` that replaces the linalg-level function of `graph`, for a GPU whose waves have `wave` lanes."""
 
-    def __init__(self, graph: TensorGraph):
-        self.graph = graph
+    def __init__(self, graph: TensorGraph, wave: int = WARP):
+        self.graph, self.wave = graph, wave
         op = graph.op
         self.name = ir.StringAttr(op.attributes["sym_name"]).value
         kept = ("lamina.kind", "lamina.symbols", "lamina.label")
@@ -47,6 +48,7 @@ class GpuKernel:
         self.scratch: list[tuple[ir.Type, Dim]] = []  # element type and count of each scratch buffer
         self.index_bits = 32
         self._count = 0
+        self._has_dynamic = False
         self._space = ir.Attribute.parse("#gpu.address_space<global>")
 
     def buffer_type(self, element: ir.Type, count: Dim) -> ir.MemRefType:
@@ -61,6 +63,17 @@ class GpuKernel:
         self.buffer_type(element, count)
         self.scratch.append((element, count))
         return len(self.scratch) - 1
+
+    def dynamic_shared(self) -> ir.FlatSymbolRefAttr:
+        """The symbol of dynamic shared memory, which all stages that use it share."""
+        if not self._has_dynamic:
+            self._has_dynamic = True
+            text = (
+                "llvm.mlir.global external @smem() {addr_space = 3 : i32, alignment = 1024 : i64} : !llvm.array<0 x i8>"
+            )
+            parsed = ir.Module.parse(text)
+            self.block.append(parsed.body.operations[0].operation.detach_from_parent())
+        return ir.FlatSymbolRefAttr.get("smem")
 
     def stage(self, block: int, grid: Sequence[Dim]) -> GpuStage:
         """Begin the next stage, with `block` threads and a grid of up to three sizes."""
@@ -114,7 +127,10 @@ class GpuStage:
         for symbol, value in zip(graph.symbols, arguments[len(arguments) - len(graph.symbols) :]):
             self.b.bind(symbol, self.b.value("arith.index_cast", (value,), self.b.index))
         self._shared: list[ir.Type] = []
+        self._descriptors: list[dict[str, ir.Attribute]] = []
         self._ids: dict[str, ir.Value] = {}
+        self.dynamic_shared = 0  # bytes of dynamic shared memory
+        self.blocks_per_sm = 0  # what registers must allow; 0: as it comes
 
     def thread(self) -> ir.Value:
         """The thread's number in its block, as an index."""
@@ -145,6 +161,29 @@ class GpuStage:
         self._shared.append(type)
         return self._body.add_argument(type, self.b.location)
 
+    def buffer_role(self, value: ir.Value) -> str:
+        """The name of a buffer of this stage in `lamina.args`."""
+        arguments = list(self._body.arguments)
+        return self._roles[arguments.index(value)]
+
+    def descriptor(self, entry: Mapping[str, Any]) -> ir.Value:
+        """A TMA descriptor (contracts, section 11) as an `!llvm.ptr`; they come before shared buffers."""
+        assert not self._shared
+        i64 = self.b.i64
+        written: dict[str, ir.Attribute] = {}
+        for key, value in entry.items():
+            if key in ("sizes", "strides"):
+                written[key] = ir.ArrayAttr.get([ir.StringAttr.get(str(x)) for x in value])
+            elif key == "box":
+                written[key] = ir.DenseI64ArrayAttr.get(list(value))
+            elif key == "swizzle":
+                written[key] = ir.IntegerAttr.get(i64, value)
+            else:
+                written[key] = ir.StringAttr.get(str(value))
+        self._roles.append(f"tma:{len(self._descriptors)}")
+        self._descriptors.append(written)
+        return self._body.add_argument(ir.Type.parse("!llvm.ptr"), self.b.location)
+
     def barrier(self) -> None:
         """Wait for all threads of the block."""
         self.b.op("gpu.barrier", ())
@@ -157,9 +196,13 @@ class GpuStage:
             self.op.attributes["workgroup_attributions"] = count
         none, pointer = ir.DictAttr.get({}), ir.DictAttr.parse("{llvm.noalias, llvm.align = 16 : i64}")
         self.op.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [none if role.startswith("symbol") else pointer for role in self._roles]
+            [none if role.startswith(("symbol", "tma")) else pointer for role in self._roles]
         )
         self.op.attributes["lamina.args"] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in self._roles])
         self.op.attributes["lamina.grid"] = ir.ArrayAttr.get([ir.StringAttr.get(str(g)) for g in self.grid])
-        self.op.attributes["lamina.shared"] = ir.IntegerAttr.get(self.b.i64, 0)
+        self.op.attributes["lamina.shared"] = ir.IntegerAttr.get(self.b.i64, self.dynamic_shared)
+        if self._descriptors:
+            self.op.attributes["lamina.tma"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in self._descriptors])
+        if self.blocks_per_sm:
+            self.op.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(self.b.i32, self.blocks_per_sm)
         drop_unused(self.op)

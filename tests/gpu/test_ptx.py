@@ -11,7 +11,7 @@ from lamina.compiler.levels import lower_kernel
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import Graph, TensorType
 from lamina.targets import TargetError, get_target
-from lamina.targets.nvptx import stages_of
+from lamina.targets.gpu import stages_of
 from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
 
 LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")

@@ -1,0 +1,77 @@
+"""AMD GPUs, through LLVM's AMDGPU backend: code objects of version 5, linked by our linker.
+
+What the chips differ in are features: the width of a wave, registers, and the form of their matrix instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .gpu import KINDS, GpuTarget, no_kernel
+from .target import Features, Target
+
+# exp and exp2 are LLVM's own, tanh and erf in gpu_math; lamina-expand-math makes arithmetic of the others
+EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
+
+
+def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
+    """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
+    assert isinstance(target, AmdgpuTarget)
+    if kind in KINDS or plain:
+        return (f"lamina-emit-gpu-loops{{wave={target.wave}}}", EXPAND, *_to_rocdl(target.cpu))
+    raise no_kernel(target, kind)
+
+
+def _to_rocdl(chip: str) -> tuple[str, ...]:
+    convert = f"convert-gpu-to-rocdl{{chipset={chip} use-bare-ptr-memref-call-conv=true runtime=HIP}}"
+    passes = ("canonicalize", "cse", "convert-scf-to-cf", convert, "canonicalize", "cse", "reconcile-unrealized-casts")
+    return ("lamina-gpu-abi", *(f"gpu.module({p})" for p in passes))
+
+
+@dataclass(frozen=True)
+class AmdgpuTarget(GpuTarget):
+    """An AMD GPU: `wave` lanes run together; `matrix` is the form of its matrix instructions."""
+
+    device: str = "hip"
+    wave: int = 64
+    matrix: str = ""  # "mfma", "wmma" (gfx11: operands twice in a wave), "wmma2" (gfx12: once)
+
+    def emit(self, llvm_ir: str) -> bytes:
+        """The container of one kernel: its stages and a code object."""
+        from ..runtime.gpu_image import pack
+        from .amdgpu_code import emit_code_object
+        from .gpu import stages_of
+
+        return pack(stages_of(llvm_ir), [emit_code_object(self, llvm_ir)])
+
+    def assembly(self, llvm_ir: str) -> str:
+        """Optimise LLVM IR text and return assembly."""
+        from .amdgpu_code import emit_assembly
+
+        return emit_assembly(self, llvm_ir)
+
+    def summary(self) -> str:
+        form = "MFMA" if self.matrix == "mfma" else "WMMA"
+        return f"AMD GPU, waves of {self.wave}, {self.features.registers} vector registers, {form}"
+
+
+def _target(name: str, wave: int, matrix: str, registers: int) -> AmdgpuTarget:
+    return AmdgpuTarget(
+        name=name,
+        arch="amdgcn",
+        triple="amdgcn-amd-amdhsa",
+        cpu=name,
+        pipelines=pipeline,
+        features=Features(vector_bits=128, registers=registers, has_fma=True),
+        flags=frozenset((name,)),
+        wave=wave,
+        matrix=matrix,
+    )
+
+
+TARGETS = (
+    _target("gfx90a", 64, "mfma", 512),
+    _target("gfx942", 64, "mfma", 512),
+    _target("gfx1100", 32, "wmma", 256),
+    _target("gfx1201", 32, "wmma2", 256),
+)
