@@ -80,7 +80,8 @@ def compile(  # noqa: A001
     module = function if isinstance(function, torch.nn.Module) else _Function(function)
     with torch.no_grad():
         program = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-    exported = from_program(program, getattr(function, "__name__", "main"), symbol_names(program, dynamic_shapes))
+    name, symbols = getattr(function, "__name__", "main"), symbol_names(program, dynamic_shapes)
+    exported = from_program(program, name, symbols, strided=True)
     return Compiled(exported, target, options)
 
 

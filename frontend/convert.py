@@ -3,8 +3,9 @@
     part = convert(nodes, outputs)      # Part: the record, and how torch tensors map to its inputs and outputs
 
 A record holds row-major tensors only. A strided input enters as its buffer followed by views (layout.py); an output
-leaves as the buffer that eager's strides describe, so every result has eager's sizes and strides. Outputs are always
-buffers of their own (never views of inputs or of each other): views of one buffer are made by the caller (glue.py).
+leaves as the buffer that eager's strides describe, so every result has eager's sizes and strides. In records for
+artifacts (`strided=False`) both are row-major whatever strides eager has. Outputs are always buffers of their own
+(never views of inputs or of each other): views of one buffer are made by the caller (glue.py).
 
 One rule per ATen op: `aten.registry.converters()["aten.add.Tensor"](context, *args, **kwargs)`. Arguments are
 `Value`s for tensors, `dims.Expr` or int for sizes, Python scalars, names for dtypes, None for devices and layouts.
@@ -28,7 +29,7 @@ from ..dialects.record import Graph, Location, Symbol, TensorType
 from . import compat, sizes, values
 from .aten.registry import Unsupported, Value, converters
 from .hazards import is_of_unsure_strides, makes_something_of_nothing, strides_matter
-from .layout import Layout
+from .layout import Layout, contiguous
 from .part import Naming, OutputSpec, Part
 from .values import NotOurs
 
@@ -39,8 +40,15 @@ _LITERAL_BYTES = 1024
 class Context:
     """What a converter works with: the record being built and the node being converted."""
 
-    def __init__(self, name: str = "main", weights: Iterable[fx.Node] = (), names: Mapping[fx.Node, str] | None = None):
+    def __init__(
+        self,
+        name: str = "main",
+        weights: Iterable[fx.Node] = (),
+        names: Mapping[fx.Node, str] | None = None,
+        strided: bool = True,
+    ):
         self.graph = Graph(name)
+        self.strided = strided
         self.names = dict(names or {})
         self.location = Location()
         self.out_type: Any = None
@@ -160,7 +168,7 @@ class Context:
     def _input(self, node: fx.Node) -> Value:
         fake = node.meta.get("val")
         type = values.tensor_type(fake)
-        where = values.layout(fake)
+        where = self.layout(fake)
         self._note(*fake.shape, *fake.stride())
         kind = "weight" if node in self._weights else "input"
         name = self.names.setdefault(node, f"{kind}{len(self.inputs)}")
@@ -225,7 +233,7 @@ class Context:
     def buffer(self, node: fx.Node) -> tuple[Value, OutputSpec]:
         """The value of `node` as a buffer of its own in eager's layout, and what torch needs to allocate it."""
         fake = node.meta["val"]
-        where = values.layout(fake)
+        where = self.layout(fake)
         if not where.dense:
             raise NotOurs("a result with gaps between its elements")
         self._note(*fake.shape, *fake.stride())
@@ -233,6 +241,10 @@ class Context:
         if not where.contiguous:
             value = self.op("permute", value, dims=where.order)
         return self.own(value), OutputSpec(node, fake.dtype, where.shape, where.strides)
+
+    def layout(self, fake: torch.Tensor) -> Layout:
+        """Where the elements of an input or output of the record lie."""
+        return values.layout(fake) if self.strided else contiguous(values.tensor_type(fake).shape)
 
     def own(self, value: Value) -> Value:
         """`value` in a buffer that is no input, literal, other output, or view of one."""
@@ -303,14 +315,16 @@ def convert(
     mutations: Sequence[tuple[fx.Node, fx.Node]] = (),
     weights: Iterable[fx.Node] = (),
     names: Naming | None = None,
+    strided: bool = True,
 ) -> Part:
     """Convert `nodes` (in order) into a Part with `outputs` as results.
 
     `mutations` are (input, new value) pairs: the value is written to the input's storage after the call.
+    `strided`: inputs and outputs lie in memory as eager's tensors do, else row-major.
     Raises Unsupported or NotOurs when a node, an input or an output has no form.
     """
     names = names or Naming()
-    context = Context(names.graph, weights, names.inputs)
+    context = Context(names.graph, weights, names.inputs, strided)
     for node in names.order:
         context.value(node)
     for node in nodes:
@@ -332,7 +346,7 @@ def convert(
 
 def _mutation(context: Context, target: fx.Node, source: fx.Node) -> tuple[Value, OutputSpec]:
     """The new contents of input `target`, in the order of its memory."""
-    where = values.layout(target.meta["val"])
+    where = context.layout(target.meta["val"])
     if not where.dense:
         raise NotOurs("an input with gaps is written")
     context.value(target)  # it is an input of the record even if nothing reads it

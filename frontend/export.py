@@ -24,6 +24,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from ..dialects.record import Graph, Location
 from . import compat, values
+from .aten.registry import converters
 from .convert import convert
 from .part import Naming, Part
 from .partition import classify, is_size
@@ -55,7 +56,7 @@ class Exported:
     unused: list[str] = field(default_factory=list)
 
     def arrays(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-        """Tensors as numpy arrays in the record's order of memory."""
+        """Tensors as row-major numpy arrays."""
         return {name: to_numpy(t) for name, t in tensors.items()}
 
 
@@ -66,10 +67,8 @@ def from_file(path: str | Path) -> Exported:
 
 def missing_ops(path: str | Path) -> dict[str, list[Location]]:
     """The ops of a .pt2 file that cannot be compiled, each with the places where it is used."""
-    gm = _functional(_load(path)).graph_module
-    _drop_checks(gm)
     missing: dict[str, list[Location]] = {}
-    for node, reason in classify(gm).items():
+    for node, reason in _functional(_load(path))[1].items():
         if reason:
             missing.setdefault(str(node.target), []).append(values.location(node))
     return missing
@@ -84,12 +83,16 @@ def _load(path: str | Path) -> ExportedProgram:
         raise ExportError(f"{path} is not a torch.export program: {error}") from error
 
 
-def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[str, str] | None = None) -> Exported:
-    """Turn an ExportedProgram into a record; `symbols` maps torch's names of dynamic sizes to the user's."""
-    functional = _functional(program)
+def from_program(
+    program: ExportedProgram, name: str = "main", symbols: Mapping[str, str] | None = None, strided: bool = False
+) -> Exported:
+    """Turn an ExportedProgram into a record; `symbols` maps torch's names of dynamic sizes to the user's.
+
+    Inputs, weights and results are row-major, as numpy has them; with `strided` they lie in memory as eager's tensors do.
+    """
+    functional, refused = _functional(program)
+    _refuse(refused)
     gm = functional.graph_module
-    _drop_checks(gm)
-    _refuse(classify(gm))
     signature = functional.graph_signature
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     kinds = {s.arg.name: s for s in signature.input_specs}
@@ -110,7 +113,7 @@ def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[
     order = [n for n in users if isinstance(n.meta.get("val"), torch.Tensor)]
     constant = [n for n in placeholders if n not in mutated and n not in users]
     naming = Naming(name, names, order, labels, dict(symbols or {}))
-    part = convert(nodes, outputs, list(mutated.items()), constant, naming)
+    part = convert(nodes, outputs, list(mutated.items()), constant, naming, strided)
     used = {i.name for i in part.graph.inputs}
     return Exported(
         part.graph,
@@ -125,17 +128,34 @@ def from_program(program: ExportedProgram, name: str = "main", symbols: Mapping[
     )
 
 
-def _functional(program: ExportedProgram) -> ExportedProgram:
-    """The program without mutations, composites whole."""
-    with compat.recurrent_cells_decomposed():
-        return program.run_decompositions({})
+def _functional(program: ExportedProgram) -> tuple[ExportedProgram, dict[fx.Node, str]]:
+    """The program without mutations and checks, and what of it cannot be compiled.
+
+    Composites stay whole where we have them; torch takes apart those we lack (`diff`, `lstm`), and what those consist of.
+    """
+    table = torch.export.default_decompositions()
+    apart = {op: table[op] for op in _lacking(program) if op in table}
+    while True:
+        with compat.recurrent_cells_decomposed():
+            functional = program.run_decompositions(dict(apart))
+        _drop_checks(functional.graph_module)
+        refused = classify(functional.graph_module)
+        more = {n.target: table[n.target] for n in refused if n.target in table and n.target not in apart}
+        if not more:
+            return functional, refused
+        apart.update(more)
+
+
+def _lacking(program: ExportedProgram) -> set[Any]:
+    """The functional ops of a program that have no converter."""
+    ours = converters()
+    targets = {n.target for n in program.graph.nodes if n.op == "call_function"}
+    return {t for t in targets if str(t) not in ours and not compat.is_mutation(t)}
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The elements of a dense tensor in the order of its memory (without copying), else row-major."""
-    where = values.layout(tensor)
-    tensor = tensor.detach()
-    tensor = tensor.permute(where.order) if where.dense and where.order else tensor.contiguous()
+    """A tensor as a row-major array, without copying where it is one."""
+    tensor = tensor.detach().contiguous()
     if tensor.dtype is torch.bfloat16:
         import ml_dtypes
 

@@ -51,6 +51,12 @@ def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(reversed(strides))
 
 
+def contiguous(shape: Sequence[Dim]) -> Layout:
+    """A row-major tensor of `shape`."""
+    shape = tuple(shape)
+    return Layout(shape, row_major(shape), shape, tuple(range(len(shape))))
+
+
 def layout_of(shape: Sequence[Dim], strides: Sequence[Dim], hints: Sequence[int | None]) -> Layout:
     """Classify strides; `hints` are their values at trace time (None: unknown), which suggest the order.
 

@@ -124,3 +124,47 @@ def test_export_to_an_artifact(tmp_path):
     expected = model(x)
     first = result[0] if isinstance(result, (list, tuple)) else next(iter(result.values()))
     np.testing.assert_allclose(first, expected["y"].detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_composites_that_we_lack_are_taken_apart(tmp_path):
+    class Module(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x):
+            return torch.diff(self.lstm(x)[0], dim=1), F.linear(x, self.lstm.weight_ih_l0)
+
+    model, x = Module(), torch.randn(2, 5, 3)
+    path = tmp_path / "model.pt2"
+    torch.export.save(program(model, x), path)
+    assert missing_ops(path) == {}
+    exported = from_file(path)
+    assert "linear" in {n.op for n in exported.graph.nodes}
+    arrays = {**exported.arrays(exported.weights), "x": x.numpy()}
+    results = interpret.run(exported.graph, [arrays[i.name] for i in exported.graph.inputs])
+    for got, expected in zip(results, model(x)):
+        np.testing.assert_allclose(got, expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_of_an_artifact_are_row_major_whatever_strides_the_example_had(tmp_path):
+    class Module(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("weight", torch.randn(3, 4).t())
+            self.register_buffer("last", torch.zeros(5, 2).t())
+
+        def forward(self, x):
+            self.last.copy_(x.sum(2))
+            return (x @ self.weight).transpose(0, 1) + 1, self.weight * 2
+
+    model, x = Module(), torch.randn(5, 2, 4).transpose(0, 1)
+    path = lamina.export(program(model, x)).save(tmp_path / "model.lamina")
+    loaded = lamina.load(path)
+    session = loaded.session()
+    for got, expected in zip(session(x.numpy()), model(x)):
+        assert got.shape == expected.shape and got.flags.c_contiguous
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(session.state["last"], model.last, rtol=1e-5, atol=1e-6)
+    loaded.swap_weights({"weight": np.ones((4, 3), np.float32)})
+    np.testing.assert_array_equal(loaded(x.numpy())[1], np.full((4, 3), 2.0))
