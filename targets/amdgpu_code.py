@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from . import linker
-from .amdgpu_math import definitions
+from .amdgpu_math import as_functions, definitions
 from .gpu_code import optimised
 from .target import Target
 
@@ -38,7 +38,7 @@ def _machine(triple: str, cpu: str, attributes: str) -> Any:
 def _module(target: Target, llvm_ir: str) -> Any:
     """The optimised module; code may be emitted from it once, which changes it."""
     machine = _machine(target.triple, target.cpu, target.attributes)
-    return optimised(target, machine, _with_version(llvm_ir), "__ocml_", definitions)
+    return optimised(target, machine, _with_version(as_functions(llvm_ir)), "__ocml_", definitions)
 
 
 def _with_version(llvm_ir: str) -> str:

@@ -5,18 +5,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from . import gpu_math
-from .gpu_math import F32, Spelling, function
+from .gpu_math import F32, TYPES, Spelling, function
 
+# LLVM intrinsics that MLIR's conversion leaves, of scalars or vectors, and the backend aborts on
+_INTRINSIC = re.compile(r"@llvm\.(tan|asin|acos|atan|atan2|sinh|cosh|tanh)\.(?:v(\d+))?(f\d+)\(")
 _APPROXIMATIONS = {"exp2": "exp2", "rcp": "rcp", "rsqrt": "rsq"}
 _SMALL = 2.0**-100  # below, v_rsq_f32 may take its operand for zero
 
 
+def as_functions(llvm_ir: str) -> str:
+    """`llvm_ir` with calls of functions in the place of intrinsics that have no code: `__ocml_tanh_f32_v4` for a vector."""
+    return _INTRINSIC.sub(lambda m: f"@{_name(m[1], m[3])}{'_v' + m[2] if m[2] else ''}(", llvm_ir)
+
+
 def definitions(names: Iterable[str]) -> tuple[str, set[str]]:
     """LLVM IR that defines the functions in `names`, and those that nothing defines."""
-    text, missing = gpu_math.definitions(_SPELLING, names)
+    names = set(names)
+    vectors = {n for n in names if re.search(r"_v\d+$", n)}
+    scalars = names - vectors | {n.rpartition("_v")[0] for n in vectors}
+    text, missing = gpu_math.definitions(_SPELLING, scalars)
+    text = "\n".join([text, *(_by_lane(n) for n in sorted(vectors) if n.rpartition("_v")[0] not in missing)])
     declared = "\n".join(f"declare float @llvm.amdgcn.{i}.f32(float)" for i in _APPROXIMATIONS.values())
     return f"{declared}\ndeclare float @llvm.exp2.f32(float)\ndeclare float @llvm.exp.f32(float)\n{text}", missing
 
@@ -29,6 +41,19 @@ def _split(full: str) -> tuple[str, str]:
 
 def _name(function: str, type: str) -> str:
     return f"__ocml_{function}_{type}"
+
+
+def _by_lane(full: str) -> str:
+    """A function of a vector that calls the scalar one for each lane."""
+    scalar, _, count = full.rpartition("_v")
+    element = TYPES[_split(scalar)[1]]
+    vector = f"<{count} x {element}>"
+    lines, made = [], "poison"
+    for k in range(int(count)):
+        lines += [f"%x{k} = extractelement {vector} %x, i32 {k}", f"%y{k} = call {element} @{scalar}({element} %x{k})"]
+        lines.append(f"%z{k} = insertelement {vector} {made}, {element} %y{k}, i32 {k}")
+        made = f"%z{k}"
+    return function(f"{vector} @{full}({vector} %x)", [*lines, f"ret {vector} {made}"])
 
 
 def _intrinsic(name: str) -> str:
