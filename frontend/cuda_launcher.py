@@ -4,12 +4,14 @@
     buffers = call(*tensors, *int symbols)
 
 Kernels expect buffers aligned to 16 bytes: a tensor that starts elsewhere (a slice of another) is copied first. A
-failed run-time check is raised by the next call of the part.
+failed run-time check is raised by the next call of the part. Calls are made by a native entry where it can be had
+(cuda_entry.py), else by `CudaNative.__call__`, which means the same.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,10 +45,20 @@ def target_for(index: int) -> str:
     return target_of(cuda.device(index))
 
 
-def load(part: Part, manifest: dict[str, Any], image: bytes, device: torch.device, frozen: bool) -> CudaNative:
-    """A part compiled for a GPU, ready to be called."""
+def load(
+    part: Part, manifest: dict[str, Any], image: bytes, device: torch.device, frozen: bool, graphs: bool
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """A part compiled for a GPU, ready to be called; with `graphs`, its launches become a CUDA graph."""
+    from . import cuda_entry
+
     torch.cuda.init()
-    return CudaNative(part, CudaProgram(manifest, image, cuda.device(index_of(device))), frozen)
+    native = CudaNative(part, CudaProgram(manifest, image, cuda.device(index_of(device))), frozen)
+    return cuda_entry.bind(native, graphs) or native
+
+
+def current_stream(index: int) -> int:
+    """The handle of torch's current stream on GPU number `index`."""
+    return torch._C._cuda_getCurrentRawStream(index)
 
 
 class CudaNative(Native):
@@ -59,10 +71,21 @@ class CudaNative(Native):
         self.device = torch.device("cuda", program.device.index)
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        self._check_devices(args)
+        with torch.cuda.device(-1 if self.device.index is None else self.device.index):
+            self.program.device.use()  # in a thread's first call torch may not have
+            return self._call(args)
+
+    def _check_devices(self, args: tuple[Any, ...]) -> None:
+        for node, tensor in zip(self.part.inputs, args):
+            if tensor.device != self.device:
+                raise RuntimeError(f"'{node.name}' is on {tensor.device} and the code for {self.device}; move it there")
+
+    def _call(self, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
         call = self.call(self.signature.symbols(args))
         tensors = [_aligned(laid_out(*given)) for given in zip(args, call.sizes, call.strides)]
-        stream = torch._C._cuda_getCurrentRawStream(self.device.index)
-        constants = self._constants_on(tensors, stream)
+        stream = current_stream(self.device.index)
+        constants = self.constants(tensors)
         addresses = [t.data_ptr() for t in tensors] + [0] * (len(args) - len(tensors))  # kernels get symbols by value
         inputs = [addresses[i] for i in self.input_arguments]
         made = [
@@ -89,7 +112,7 @@ class CudaNative(Native):
         block = torch.empty(max(size, 1), dtype=torch.uint8, device=self.device)
         return block.data_ptr(), block
 
-    def _constants_on(self, tensors: list[torch.Tensor], stream: int) -> Constants:
+    def constants(self, tensors: list[torch.Tensor]) -> Constants:
         """Pointers of weights and of what is made of them, which is made again when a weight has changed."""
         chosen = [tensors[i] for i in self.weight_arguments]
         pointers = [t.data_ptr() for t in chosen]
@@ -97,6 +120,7 @@ class CudaNative(Native):
             return Constants(tuple(pointers), tuple(chosen))
         key = weights.fingerprint(chosen, self.frozen)
         if self._constants is None or key is None or self._constants[0] != key:
+            stream = current_stream(self.device.index)
             made = self.program.initialize(pointers, (), stream=stream, allocate=self._allocate)
             self._constants = key, made
         return Constants((*pointers, *self._constants[1].pointers[len(pointers) :]), self._constants[1].owners)
@@ -126,7 +150,7 @@ class CudaNative(Native):
             result.data_ptr(),
             constants.pointers[number] + output.offset * bytes_,
             result.numel() * bytes_,
-            torch._C._cuda_getCurrentRawStream(self.device.index),
+            current_stream(self.device.index),
         )
         return result
 

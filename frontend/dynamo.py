@@ -208,7 +208,7 @@ class _PartMaker:
             return interpret(part)
         try:
             options = self.options
-            return launcher.compile_part(part, options.compile, options.target, options.freeze)
+            return launcher.compile_part(part, options.compile, options.target, options.freeze, options.graphs)
         except CompileError as error:
             COUNTERS.failure(str(error))
             places = set(error.nodes)

@@ -28,7 +28,7 @@ SLOTS = (
     "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "slow",
 )  # fmt: skip
 # Where the content of a bytes object starts.
-_BYTES_DATA = bytes.__basicsize__ - 1
+BYTES_DATA = bytes.__basicsize__ - 1
 SLOT = {name: i for i, name in enumerate(SLOTS)}
 
 # Rows of the argument table: kind; then by kind; then the slot of `buffers` that gets the pointer.
@@ -39,20 +39,24 @@ OUTPUT_WORDS = 5  # dims, &sizes, &strides, dtype code, buffer
 
 def entry_ir() -> str:
     """The module; it defines `lamina_entry`."""
-    return _HELPERS + _ENTRY
+    return HELPERS + _ENTRY + RESULTS
+
+
+def load_slot(result: str, number: int, type: str = "ptr") -> str:
+    """IR that loads slot `number` of the table %t."""
+    return f"%{result}.a = getelementptr i64, ptr %t, i64 {number}\n  %{result} = load {type}, ptr %{result}.a"
 
 
 def _slot(result: str, name: str, type: str = "ptr") -> str:
-    """Load a slot of the table %t."""
-    return f"%{result}.a = getelementptr i64, ptr %t, i64 {SLOT[name]}\n  %{result} = load {type}, ptr %{result}.a"
+    return load_slot(result, SLOT[name], type)
 
 
-def _word(result: str, row: str, index: int, type: str = "i64") -> str:
-    """Load a word of a table row."""
+def load_word(result: str, row: str, index: int, type: str = "i64") -> str:
+    """IR that loads a word of the table row %`row`."""
     return f"%{result}.a = getelementptr i64, ptr %{row}, i64 {index}\n  %{result} = load {type}, ptr %{result}.a"
 
 
-_HELPERS = f"""
+HELPERS = f"""
 ; do n numbers of two arrays agree?
 define internal i1 @same(ptr %a, ptr %b, i64 %n) {{
 e: br label %l
@@ -99,11 +103,11 @@ define internal ptr @data(ptr %t, ptr %h) {{
 ; argument %o as row %row expects it: stores its pointer, or returns false
 define internal i1 @check(ptr %t, ptr %o, ptr %row, ptr %buffers) {{
   %tmp = alloca i64
-  {_word("kind", "row", 0)}
-  {_word("w1", "row", 1)}
-  {_word("w2", "row", 2, "ptr")}
-  {_word("w3", "row", 3, "ptr")}
-  {_word("slot", "row", 5)}
+  {load_word("kind", "row", 0)}
+  {load_word("w1", "row", 1)}
+  {load_word("w2", "row", 2, "ptr")}
+  {load_word("w3", "row", 3, "ptr")}
+  {load_word("slot", "row", 5)}
   %dst = getelementptr ptr, ptr %buffers, i64 %slot
   switch i64 %kind, label %no [i64 {TENSOR}, label %tensor i64 {INT}, label %int i64 {WEIGHT}, label %weight]
 tensor:
@@ -178,7 +182,7 @@ no: ret i1 false
 _ENTRY = f"""
 define ptr @lamina_entry(ptr %self, ptr %args, i64 %n) {{
 entry:
-  %cell0 = getelementptr i8, ptr %self, i64 {_BYTES_DATA}
+  %cell0 = getelementptr i8, ptr %self, i64 {BYTES_DATA}
   %t = load ptr, ptr %cell0
   {_slot("buffers", "buffers")}
   {_slot("valid", "valid", "i64")}
@@ -235,11 +239,11 @@ out:
 alloc:
   %rj = mul i64 %j, {OUTPUT_WORDS}
   %orow = getelementptr i64, ptr %orows, i64 %rj
-  {_word("ond", "orow", 0)}
-  {_word("osz", "orow", 1, "ptr")}
-  {_word("ost", "orow", 2, "ptr")}
-  {_word("odt", "orow", 3, "i32")}
-  {_word("obuf", "orow", 4)}
+  {load_word("ond", "orow", 0)}
+  {load_word("osz", "orow", 1, "ptr")}
+  {load_word("ost", "orow", 2, "ptr")}
+  {load_word("odt", "orow", 3, "i32")}
+  {load_word("obuf", "orow", 4)}
   %ha = getelementptr ptr, ptr %handles, i64 %j
   %rc = call i32 %empty(i64 %ond, ptr %osz, ptr %ost, i32 %odt, i32 0, i32 -1, ptr %ha)
   %rcok = icmp eq i32 %rc, 0
@@ -269,6 +273,10 @@ run:
   store i64 0, ptr %shared
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %results, label %undo
+"""
+
+# How every entry ends: blocks `results` and `undo` (after `alloc` with %j outputs, or after `run`) and `slow`.
+RESULTS = f"""
 results:
   {_slot("tnew", "tuple_new")}
   {_slot("tset", "tuple_set")}

@@ -29,9 +29,12 @@ from .stats import COUNTERS
 
 
 def compile_part(
-    part: Part, options: Options = Options(), target: str = "native", frozen: bool = False
+    part: Part, options: Options = Options(), target: str = "native", frozen: bool = False, graphs: bool = False
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """Compile (or find in the cache) and load a part; CompileError if it cannot be compiled."""
+    """Compile (or find in the cache) and load a part; CompileError if it cannot be compiled.
+
+    `frozen`: weights never change; `graphs`: launch a GPU's kernels as a CUDA graph.
+    """
     from . import cuda_launcher, native_entry
 
     device = cuda_launcher.device_of(part)
@@ -40,7 +43,7 @@ def compile_part(
             target = cuda_launcher.target_for(cuda_launcher.index_of(device))
         made = compile_graph(part.graph, target, options)
         COUNTERS.add("kernels", len(made.manifest["kernels"]))
-        return cuda_launcher.load(part, made.manifest, made.image, device, frozen)
+        return cuda_launcher.load(part, made.manifest, made.image, device, frozen, graphs)
     if target_device(target) != "cpu":
         raise LaminaRuntimeError(f"target '{target}' is a GPU and the tensors are on the CPU: move them to cuda")
     program = compile_graph(part.graph, target, options)

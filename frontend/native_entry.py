@@ -57,7 +57,7 @@ class _MethodDef(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class _Support:
+class Support:
     """What every table shares: the code, addresses of functions, facts of this torch and Python."""
 
     image: Image
@@ -71,13 +71,15 @@ def bind(native: Native) -> Callable[..., Any] | None:
     support = _support()
     if support is None or native.program.contexts.hook:
         return None
-    return _Table(native, support).bind()
+    return Table(native, support).bind()
 
 
-class _Table:
+class Table:
     """One part's table; `slow` is the callable behind it."""
 
-    def __init__(self, native: Native, support: _Support):
+    names = SLOT  # the table's slots
+
+    def __init__(self, native: Native, support: Support):
         self.native, self.support = native, support
         self.slots = (ctypes.c_int64 * len(SLOTS))()
         for name, value in support.slots.items():
@@ -107,23 +109,20 @@ class _Table:
         """Call in Python, then memoise this call's sizes and weights for the native code."""
         self._set(valid=0)
         results = self.native(*args)
-        if not _SHARED.busy:
+        if not self.busy:
             self._memoise(args)
         return results
+
+    @property
+    def busy(self) -> bool:
+        """True while another thread runs what the table describes."""
+        return _SHARED.busy
 
     def _memoise(self, args: tuple[Any, ...]) -> None:
         native = self.native
         call = native.call(native.signature.symbols(args))
         tensors = args[: native.signature.tensors]
-        plain = all(isinstance(t, torch.Tensor) and t.numel() for t in tensors)
-        if not plain or [i for i, _ in call.results] != list(range(len(call.buffers))):
-            return
-        if any(spec[2] not in self.support.dtype_codes for spec in call.buffers):
-            return
-        if any(t.stride() != s for t, s in zip(tensors, call.strides)):
-            return
-        key = weights.fingerprint([tensors[i] for i in native.weight_arguments], native.frozen)
-        if native.weight_arguments and key is None:
+        if not self._fits(call, tensors):
             return
         constants = native.constants(list(tensors))
         context = native.program.contexts.current()
@@ -145,6 +144,20 @@ class _Table:
             epoch=weights.epoch(),
             valid=1,
         )
+
+    def _fits(self, call: Call, tensors: tuple[Any, ...]) -> bool:
+        """True if native code can make this call: plain tensors laid out as expected, and all results whole buffers."""
+        native = self.native
+        if not all(isinstance(t, torch.Tensor) and t.numel() for t in tensors):
+            return False
+        if [i for i, _ in call.results] != list(range(len(call.buffers))):
+            return False
+        if any(spec[2] not in self.support.dtype_codes for spec in call.buffers):
+            return False
+        if any(t.stride() != s for t, s in zip(tensors, call.strides)):
+            return False
+        key = weights.fingerprint([tensors[i] for i in native.weight_arguments], native.frozen)
+        return not native.weight_arguments or key is not None
 
     def _arguments(self, args: tuple[Any, ...], call: Call) -> ctypes.Array:
         native = self.native
@@ -181,13 +194,13 @@ class _Table:
 
     def _set(self, **slots: int) -> None:
         for name, value in slots.items():
-            self.slots[SLOT[name]] = value
+            self.slots[self.names[name]] = value
 
 
 class _Anchor(bytes):
     """The `self` of a builtin: its content is the table's address, its attributes keep the table alive."""
 
-    table: _Table
+    table: Table
     slow: Callable[..., Any]
 
 
@@ -218,17 +231,20 @@ _SHARED = _Shared()
 
 
 @functools.cache
-def _support() -> _Support | None:
+def _support() -> Support | None:
+    return support(entry_ir(), "native_entry", {})
+
+
+def support(code: str, name: str, more: dict[str, int]) -> Support | None:
+    """What tables for the entry with LLVM IR `code` share, with `more` slots; None if this torch lacks something."""
     weights.watch()  # a forked child must not run with its parent's threads: the epoch changes there
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_SHARED.forget)
     offset = compat.tensor_offset()
-    library = Path(str(torch.__file__)).parent / "lib"
     try:
-        torch_cpu, torch_python = (ctypes.CDLL(str(library / f"libtorch_{n}.so")) for n in ("cpu", "python"))
-        slots = {s: _address(torch_cpu, name) for s, name in _TORCH.items()}
-        slots.update({s: _address(torch_python, name) for s, name in _TORCH_PYTHON.items()})
-        slots.update({s: _address(ctypes.pythonapi, name) for s, name in _PYTHON.items()})
+        torch_cpu, torch_python = torch_library("cpu"), torch_library("python")
+        slots = addresses(torch_cpu, _TORCH) | addresses(torch_python, _TORCH_PYTHON)
+        slots |= addresses(ctypes.pythonapi, _PYTHON) | more
         slots["tensor_class"] = ctypes.c_void_p.in_dll(torch_python, "THPVariableClass").value or 0
         slots["parameter_class"] = ctypes.c_void_p.in_dll(torch_python, "ParameterClass").value or 0
     except (OSError, AttributeError, ValueError):
@@ -245,16 +261,22 @@ def _support() -> _Support | None:
     from ..compiler.api import CompileError, compile_llvm
 
     try:
-        image = Image(compile_llvm(entry_ir(), ["lamina_entry"], name="native_entry"), "native_entry")
+        image = Image(compile_llvm(code, ["lamina_entry"], name=name), name)
     except CompileError:
         return None
     method = _MethodDef(b"lamina_entry", image.address("lamina_entry"), _METH_FASTCALL, None)
-    return _Support(image, method, slots, codes)
+    return Support(image, method, slots, codes)
 
 
 _CODED = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool)
 _CODED += (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def _address(library: Any, name: str) -> int:
-    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+def torch_library(name: str) -> ctypes.CDLL:
+    """`libtorch_NAME`, which this process has loaded; OSError if this torch has none."""
+    return ctypes.CDLL(str(Path(str(torch.__file__)).parent / "lib" / f"libtorch_{name}.so"))
+
+
+def addresses(library: Any, names: dict[str, str]) -> dict[str, int]:
+    """The addresses of exported functions; AttributeError if one is missing."""
+    return {slot: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for slot, name in names.items()}

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..compiler.options import Options
 
-# torch's modes. Ours needs no tuning runs and has no launch graphs on the CPU: they mean the same here.
+# torch's modes. Ours needs no tuning runs; launch graphs are a GPU's.
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
 
 
 class BackendOptionError(ValueError):
@@ -23,11 +24,13 @@ class BackendOptions:
 
     target   name of the target to compile for
     freeze   parameters never change after compilation: use them packed also where changes could not be noticed
+    graphs   launch a GPU's kernels as CUDA graphs where sizes are static; from the mode
     compile  options of the compiler (`numerics`, `plain`, `verify`, `dump_dir` ...), given beside these
     """
 
     target: str = "native"
     freeze: bool = False
+    graphs: bool = False
     compile: Options = field(default_factory=Options)
 
 
@@ -49,4 +52,4 @@ def backend_options(keywords: Mapping[str, Any]) -> BackendOptions:
             raise BackendOptionError(f"backend 'lamina' has no option '{name}'; {hint}")
     if not isinstance(own.get("freeze", False), bool):
         raise BackendOptionError(f"option 'freeze' is {own['freeze']!r}; it is True or False")
-    return BackendOptions(**own, compile=Options(**given))
+    return BackendOptions(**own, graphs=mode in _WITH_GRAPHS, compile=Options(**given))

@@ -88,6 +88,11 @@ class Device:
     def __str__(self) -> str:
         return f"cuda:{self.index} ({self.name}, compute capability {self.capability[0]}.{self.capability[1]})"
 
+    @property
+    def context(self) -> int:
+        """The handle of the primary context."""
+        return self._context.value or 0
+
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
         check(driver().cuDeviceGetAttribute(ctypes.byref(value), number, self._handle), "reading a device attribute")
@@ -152,24 +157,23 @@ class Mapped:
             "allocating mapped memory",
         )
         check(driver().cuMemHostGetDevicePointer_v2(ctypes.byref(pointer), address, 0), "mapping memory")
-        self.pointer = pointer.value
-        self._address = address
-        self._bytes = (ctypes.c_char * size).from_address(address.value or 0)
-        self._values = (ctypes.c_int32 * max(count, 1)).from_address(address.value or 0)
+        self.pointer, self.address, self.count = pointer.value, address.value or 0, max(count, 1)
+        self._bytes = (ctypes.c_char * size).from_address(self.address)
+        self._values = (ctypes.c_int32 * self.count).from_address(self.address)
         self._zero = bytes(size)
-        ctypes.memset(address, 0, size)
+        ctypes.memset(self.address, 0, size)
 
     def take(self) -> tuple[int, int] | None:
         """The first non-zero value as (position, value), or None; all are zero afterwards."""
         if self._bytes.raw == self._zero:
             return None
         found = next((i, v) for i, v in enumerate(self._values) if v)
-        ctypes.memset(self._address, 0, len(self._zero))
+        ctypes.memset(self.address, 0, len(self._zero))
         return found
 
     def __del__(self) -> None:
         try:
-            driver().cuMemFreeHost(self._address)
+            driver().cuMemFreeHost(ctypes.c_void_p(self.address))
         except Exception:  # the process is ending
             pass
 
@@ -221,7 +225,7 @@ class TensorMap:
     ):
         self._memory = (ctypes.c_char * 192)()
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
-        self._base, rank = base, len(sizes)
+        self.base, rank = base, len(sizes)
         code = driver().cuTensorMapEncodeTiled(
             ctypes.c_void_p(self.address),
             _TENSOR_MAP_TYPES[dtype],
@@ -240,10 +244,10 @@ class TensorMap:
 
     def point_to(self, base: int) -> None:
         """Let the tensor start at `base`, which is aligned to 16."""
-        if base != self._base:
+        if base != self.base:
             code = driver().cuTensorMapReplaceAddress(ctypes.c_void_p(self.address), ctypes.c_void_p(base))
             check(code, "moving a tensor's description")
-            self._base = base
+            self.base = base
 
 
 _devices: dict[int, Device] = {}

@@ -52,7 +52,7 @@ class CudaProgram(LoadedProgram):
         self._walks: dict[tuple[int, ...], Walk] = {}
         self._lock = threading.Lock()
         self._running = threading.Lock()
-        self._status = cuda.Mapped(device, len(plan["launches"]))
+        self.status = cuda.Mapped(device, len(plan["launches"]))
         self._count = [len(plan[k]) for k in ("inputs", "weights", "persistent", "buffers")]
         self.constants = Constants()
 
@@ -110,7 +110,7 @@ class CudaProgram(LoadedProgram):
 
     def check_status(self) -> None:
         """Raise the error of a run-time check that has failed since the last look."""
-        found = self._status.take()
+        found = self.status.take()
         if found is not None:
             number, code = found
             raise self.failure(number << 8 | code)
@@ -133,7 +133,7 @@ class CudaProgram(LoadedProgram):
     def walk(self, symbols: tuple[int, ...]) -> Walk:
         """A new walk of one call for symbol values `symbols`; its status words are this program's."""
         known = dict(zip(self._symbols, symbols))
-        return self._build(self.plan, ("input", "weight", "persistent", "output"), self._count, known, self._status)
+        return self._build(self.plan, ("input", "weight", "persistent", "output"), self._count, known, self.status)
 
     def _build(
         self,

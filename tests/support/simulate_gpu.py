@@ -84,8 +84,15 @@ def simulate(
             dims.evaluate(dims.parse(ir.StringAttr(g).value), known) for g in ir.ArrayAttr(op.attributes["lamina.grid"])
         ]
         threads = list(ir.DenseI32ArrayAttr(op.attributes["known_block_size"]))[0]
-        _Stage(grid, threads, constants).run(block, arguments)
+        run_stage(op, grid, threads, constants, arguments)
     return [m.reshape(shape) for m, (shape, _) in zip(made, outputs)], int(status[0])
+
+
+def run_stage(
+    op: Any, grid: Sequence[int], threads: int, constants: dict[str, np.ndarray], arguments: Sequence[Any]
+) -> None:
+    """Run one `gpu.func` on arrays: flat ones for its buffers, of one element for symbols."""
+    _Stage(grid, threads, constants).run(op.regions[0].blocks[0], list(arguments))
 
 
 class _Shared:

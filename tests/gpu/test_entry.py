@@ -1,0 +1,209 @@
+"""The native entry of a part on a GPU, where there is none: a fake driver runs its launches in the simulator."""
+
+import ctypes
+import threading
+
+import pytest
+import torch
+from support.fake_cuda import FakeDriver
+
+from lamina.compiler.api import compile_graph, show_ir
+from lamina.frontend import cuda_entry, cuda_launcher, launcher, native_entry
+from lamina.runtime import cuda
+from lamina.runtime.cuda_program import CudaProgram
+
+
+class FakeTorchCuda:
+    """The exported function of libtorch_cuda that an entry calls."""
+
+    stream = 0
+
+    def __init__(self):
+        made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+        self.aoti_torch_get_current_cuda_stream = made(self._current)
+
+    def _current(self, index, to):
+        ctypes.c_uint64.from_address(to).value = self.stream
+        return 0
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """`gpu(function, *tensors, graphs=False)`: the part's entry, its Python form, and the driver under both."""
+    shared = FakeTorchCuda()
+
+    def make(function, *tensors, graphs=False, **options):
+        parts = []
+        compile_part = launcher.compile_part
+
+        def noted(part, *args):
+            parts.append(part)
+            return compile_part(part, *args)
+
+        torch._dynamo.reset()
+        with monkeypatch.context() as patch:
+            patch.setattr(launcher, "compile_part", noted)
+            with torch.no_grad():
+                torch.compile(function, backend="lamina", **options)(*tensors)
+        (part,) = parts
+        program = compile_graph(part.graph, "sm_90a")
+        fake = FakeDriver(show_ir(part.graph, "loops", "sm_90a")).install(monkeypatch)
+        monkeypatch.setattr(cuda_launcher, "current_stream", lambda index: shared.stream)
+        native = cuda_launcher.CudaNative(part, CudaProgram(program.manifest, program.image, cuda.device(0)))
+        native.device = torch.device("cpu")
+        found = native_entry.addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH)
+        found |= native_entry.addresses(shared, cuda_entry._TORCH_CUDA)
+        found |= native_entry.addresses(fake, cuda_entry._DRIVER)
+        support = native_entry.support(cuda_entry.cuda_entry_ir(), "cuda_entry", found)
+        call = cuda_entry._CudaTable(native, support, graphs).bind()
+        call(*tensors)  # in Python; the next is native
+        fake.calls.clear()
+        fake.launches.clear()
+        return call, native, fake
+
+    make.torch = shared
+    return make
+
+
+def slow_calls(call):
+    """Counts the calls that leave the native code."""
+    table, counted = call.__self__.table, []
+    slow = call.__self__.slow
+
+    def counting(*args):
+        counted.append(args)
+        return slow(*args)
+
+    call.__self__.slow = counting
+    table._set(slow=id(counting))
+    return counted
+
+
+def chain(x, w):
+    y = torch.softmax(x * w, 0)
+    return torch.softmax(y, 1), y.sum(0)
+
+
+def test_it_launches_what_python_launches(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, native, fake = gpu(chain, x, w)
+    slow = slow_calls(call)
+    gpu.torch.stream = 0x77
+    made = call(x, w)
+    assert not slow and len(fake.launches) > 1
+    assert {stream for _, _, stream in fake.launches} == {0x77}
+    names = [n for n, _, _ in fake.launches]
+    fake.launches.clear()
+    native(x, w)
+    assert [n for n, _, _ in fake.launches] == names
+    torch.testing.assert_close(made, chain(x, w))
+
+
+def test_other_tensors_and_results_of_their_own(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, _, _ = gpu(chain, x, w)
+    slow = slow_calls(call)
+    first = call(x, w)
+    kept = [t.clone() for t in first]
+    other = torch.randn(40, 70)
+    torch.testing.assert_close(call(other, w), chain(other, w))
+    torch.testing.assert_close(list(first), kept, rtol=0, atol=0)
+    assert not slow
+
+
+def test_what_it_was_not_made_for_goes_to_python(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, _, fake = gpu(chain, x, w)
+    slow = slow_calls(call)
+    shifted = torch.cat([torch.zeros(1), x.flatten()])[1:].view(40, 70)
+    assert shifted.data_ptr() % 16
+    torch.testing.assert_close(call(shifted, w), chain(x, w))
+    assert len(slow) == 1
+    with pytest.raises(RuntimeError, match="is on meta and the code for cpu; move it there"):
+        call(x, w.to("meta"))
+    assert len(slow) == 2
+    call(x, w)
+    done = []
+    threading.Thread(target=lambda: done.append(call(x, w))).start()  # no context there yet
+    while not done:
+        pass
+    torch.testing.assert_close(done[0], chain(x, w))
+
+
+def test_a_driver_error_is_raised(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, _, fake = gpu(chain, x, w)
+    fake.fail["cuLaunchKernel"] = 2
+    with pytest.raises(RuntimeError, match="launching a kernel of .* free device memory"):
+        call(x, w)
+    del fake.fail["cuLaunchKernel"]
+    torch.testing.assert_close(call(x, w), chain(x, w))
+
+
+def test_a_failed_check_is_raised_by_the_next_call(gpu):
+    table, index = torch.randn(10, 8), torch.tensor([1, 2])
+    call, _, _ = gpu(lambda t, i: torch.ops.aten.embedding(t, i) + 1, table, index)
+    call(table, torch.tensor([1, 99]))
+    with pytest.raises(IndexError):
+        call(table, index)
+    torch.testing.assert_close(call(table, index), (table[index] + 1,))
+
+
+def test_sizes_come_and_go(gpu):
+    call, _, _ = gpu(lambda x: torch.softmax(x, 1) + 1, torch.randn(5, 40), dynamic=True)
+    slow = slow_calls(call)
+    for rows in (7, 7, 5, 5, 7, 7):
+        x = torch.randn(rows, 40)
+        torch.testing.assert_close(call(x)[0], torch.softmax(x, 1) + 1)
+    assert len(slow) == 3
+
+
+def test_a_graph_gets_the_pointers_of_each_call(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, _, fake = gpu(chain, x, w, graphs=True)
+    slow = slow_calls(call)
+    first = call(x, w)
+    kept = [t.clone() for t in first]
+    assert fake.calls.count("cuGraphLaunch") == 1 and "cuLaunchKernel" not in fake.calls
+    for other in (torch.randn(40, 70), torch.randn(40, 70)):
+        made = call(other, w)
+        torch.testing.assert_close(made, chain(other, w))
+        del made
+    torch.testing.assert_close(list(first), kept, rtol=0, atol=0)
+    assert not slow
+
+
+def test_a_graph_sets_only_the_nodes_that_read_what_moved(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, _, fake = gpu(chain, x, w, graphs=True)
+    call(x, w)
+    (made,) = call.__self__.table._sizes.values()
+    before = list(made.previous)
+    fake.calls.clear()
+    call(x.clone(), w)
+    moved = {i for i, (a, b) in enumerate(zip(before, made.previous)) if a != b}
+    readers = [launch for _, _, launch in made.graph.nodes if moved & set(launch.slots)]
+    assert moved and fake.calls.count("cuGraphExecKernelNodeSetParams") == len(readers)
+
+
+def test_a_graph_is_not_used_while_a_stream_is_captured(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, _, fake = gpu(chain, x, w, graphs=True)
+    fake.capturing = True
+    torch.testing.assert_close(call(x, w), chain(x, w))
+    assert "cuGraphLaunch" not in fake.calls
+
+
+def test_a_node_that_cannot_be_set_ends_the_graph(gpu):
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, _, fake = gpu(chain, x, w, graphs=True)
+    fake.fail["cuGraphExecKernelNodeSetParams"] = 1
+    torch.testing.assert_close(call(x, w), chain(x, w))
+    torch.testing.assert_close(call(x, w), chain(x, w))
+
+
+def test_few_launches_need_no_graph(gpu):
+    x = torch.randn(40, 70)
+    call, _, fake = gpu(lambda x: torch.softmax(x, 1), x, graphs=True)
+    call(x)
+    assert fake.calls.count("cuLaunchKernel") == 1 and "cuGraphLaunch" not in fake.calls

@@ -1,0 +1,233 @@
+"""A CUDA driver without a GPU: "device memory" is the host's, kernels run in the simulator, and calls are recorded.
+
+    fake = FakeDriver(text of the program's kernels at the loops level)
+    fake.install(monkeypatch)
+
+The functions are C callbacks, so that native code calls them by address like the real ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import traceback
+from typing import Any
+
+import numpy as np
+from mlir import ir
+from support.simulate_gpu import dtype_of, run_stage
+
+from lamina.runtime import cuda
+
+P, I, U, Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
+CONTEXT = 0x1000
+SMS = 4
+UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
+
+
+def put(address: int, value: int) -> None:
+    """Store a pointer-sized word."""
+    ctypes.c_uint64.from_address(address).value = value
+
+
+def word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+class FakeDriver:
+    """The functions of libcuda that the runtime calls. `fail[name] = code` makes the next calls of one fail."""
+
+    def __init__(self, loops: str = "", capability: tuple[int, int] = (9, 0), devices: int = 1):
+        self.capability, self.devices = capability, devices
+        self.fail: dict[str, int] = {}
+        self.calls: list[str] = []
+        self.launches: list[tuple[str, tuple[int, ...], int]] = []  # stage, grid, stream
+        self.capturing = False
+        self._current = threading.local()
+        self._memory: dict[int, Any] = {}
+        self._names: list[str] = []
+        self._graphs: list[dict[int, Any]] = []
+        self._context = ir.Context()
+        self._context.enable_multithreading(False)
+        with self._context:
+            self._module = ir.Module.parse(loops)
+        self._stages: dict[str, ir.Operation] = {}
+        self._module.operation.walk(self._note)
+        for name, argtypes in SIGNATURES.items():
+            setattr(self, name, ctypes.CFUNCTYPE(I, *argtypes)(self._wrap(name)))
+
+    def install(self, monkeypatch: Any) -> FakeDriver:
+        """Be what `cuda.driver()` returns."""
+        monkeypatch.setattr(cuda, "driver", lambda: self)
+        monkeypatch.setattr(cuda, "_devices", {})
+        return self
+
+    def _note(self, op: Any) -> ir.WalkResult:
+        if op.name == "gpu.func":
+            self._stages[ir.StringAttr(op.attributes["sym_name"]).value] = op.operation
+        return ir.WalkResult.ADVANCE
+
+    def _wrap(self, name: str) -> Any:
+        function = getattr(self, "_" + name, None)
+
+        def call(*args: Any) -> int:
+            self.calls.append(name)
+            if name in self.fail:
+                return self.fail[name]
+            try:
+                if function:
+                    function(*args)
+                return 0
+            except Exception:  # nothing above could raise it
+                traceback.print_exc()
+                return UNKNOWN
+
+        return call
+
+    # -- devices -------------------------------------------------------------------------------------------------------
+    def _cuDeviceGetCount(self, to: int) -> None:
+        I.from_address(to).value = self.devices
+
+    def _cuDeviceGet(self, to: int, index: int) -> None:
+        I.from_address(to).value = index
+
+    def _cuDeviceGetName(self, to: int, size: int, device: int) -> None:
+        ctypes.memmove(to, b"a fake\0", 7)
+
+    def _cuDeviceGetAttribute(self, to: int, number: int, device: int) -> None:
+        I.from_address(to).value = {75: self.capability[0], 76: self.capability[1], 16: SMS}[number]
+
+    def _cuDevicePrimaryCtxRetain(self, to: int, device: int) -> None:
+        put(to, CONTEXT + device)
+
+    def _cuCtxGetCurrent(self, to: int) -> None:
+        put(to, getattr(self._current, "context", 0))
+
+    def _cuCtxSetCurrent(self, context: int) -> None:
+        self._current.context = context
+
+    def _cuDriverGetVersion(self, to: int) -> None:
+        I.from_address(to).value = 13000
+
+    def _cuGetErrorString(self, code: int, to: int) -> None:
+        put(to, ctypes.cast(ctypes.c_char_p(b"an error"), P).value or 0)
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+    def _cuMemAllocAsync(self, to: int, size: int, stream: int) -> None:
+        block = (ctypes.c_char * (size + 256))()
+        address = -(-ctypes.addressof(block) // 256) * 256
+        self._memory[address] = block
+        put(to, address)
+
+    def _cuMemFreeAsync(self, address: int, stream: int) -> None:
+        del self._memory[address]
+
+    def _cuMemHostAlloc(self, to: int, size: int, flags: int) -> None:
+        self._cuMemAllocAsync(to, size, 0)
+
+    def _cuMemFreeHost(self, address: int) -> None:
+        del self._memory[address]
+
+    def _cuMemHostGetDevicePointer_v2(self, to: int, address: int, flags: int) -> None:
+        put(to, address)
+
+    def _cuMemcpyAsync(self, to: int, source: int, size: int, stream: int) -> None:
+        ctypes.memmove(to, source, size)
+
+    # -- code ----------------------------------------------------------------------------------------------------------
+    def _cuModuleLoadData(self, to: int, image: int) -> None:
+        put(to, 1)
+
+    def _cuModuleLoadDataEx(self, to: int, image: int, count: int, options: int, values: int) -> None:
+        put(to, 1)
+
+    def _cuModuleGetFunction(self, to: int, module: int, name: int) -> None:
+        self._names.append((ctypes.string_at(name)).decode())
+        put(to, len(self._names))
+
+    def _cuLaunchKernel(self, f: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, parameters: int, extra: int) -> None:  # fmt: skip
+        self._run(f, (gx, gy, gz), bx, stream or 0, self._values(f, parameters))
+
+    def _cuStreamIsCapturing(self, stream: int, to: int) -> None:
+        I.from_address(to).value = int(self.capturing)
+
+    def _values(self, f: int, parameters: int) -> list[int]:
+        roles = ir.ArrayAttr(self._stages[self._names[f - 1]].attributes["lamina.args"])
+        return [word(word(parameters + 8 * i)) for i in range(len(roles))]
+
+    def _run(self, f: int, grid: tuple[int, ...], block: int, stream: int, values: list[int]) -> None:
+        name = self._names[f - 1]
+        stage = self._stages[name]
+        self.launches.append((name, grid, stream))
+        arguments = []
+        with self._context, ir.Location.unknown():
+            for value, argument in zip(values, stage.regions[0].blocks[0].arguments):
+                if not isinstance(argument.type, ir.MemRefType):
+                    arguments.append(np.array([value], np.int64))
+                    continue
+                memref = ir.MemRefType(argument.type)
+                dtype = dtype_of(memref.element_type)
+                memory = (ctypes.c_char * (memref.shape[0] * dtype.itemsize)).from_address(value)
+                arguments.append(np.frombuffer(memory, dtype))
+            run_stage(stage, grid, block, {}, arguments)
+
+    # -- graphs --------------------------------------------------------------------------------------------------------
+    def _cuGraphCreate(self, to: int, flags: int) -> None:
+        self._graphs.append({})
+        put(to, len(self._graphs))
+
+    def _cuGraphAddKernelNode(self, to: int, graph: int, before: int, count: int, parameters: int) -> None:
+        nodes = self._graphs[graph - 1]
+        assert count == (1 if nodes else 0), "the nodes are a chain"
+        nodes[len(nodes) + 1] = self._node(parameters)
+        put(to, len(nodes))
+
+    def _cuGraphInstantiateWithFlags(self, to: int, graph: int, flags: int) -> None:
+        self._graphs.append(dict(self._graphs[graph - 1]))
+        put(to, len(self._graphs))
+
+    def _cuGraphExecKernelNodeSetParams(self, graph: int, node: int, parameters: int) -> None:
+        self._graphs[graph - 1][node] = self._node(parameters)
+
+    def _cuGraphLaunch(self, graph: int, stream: int) -> None:
+        for f, grid, block, values in self._graphs[graph - 1].values():
+            self._run(f, grid, block, stream or 0, values)
+
+    def _node(self, parameters: int) -> tuple[int, tuple[int, ...], int, list[int]]:
+        f = word(parameters)
+        shape = (ctypes.c_uint * 7).from_address(parameters + 8)
+        return f, tuple(shape[:3]), shape[3], self._values(f, word(parameters + 40))
+
+
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuDeviceGetCount": (P,),
+    "cuDeviceGet": (P, I),
+    "cuDeviceGetName": (P, I, I),
+    "cuDeviceGetAttribute": (P, I, I),
+    "cuDevicePrimaryCtxRetain": (P, I),
+    "cuCtxGetCurrent": (P,),
+    "cuCtxSetCurrent": (P,),
+    "cuDriverGetVersion": (P,),
+    "cuGetErrorString": (I, P),
+    "cuStreamSynchronize": (P,),
+    "cuMemAllocAsync": (P, Z, P),
+    "cuMemFreeAsync": (P, P),
+    "cuMemHostAlloc": (P, Z, U),
+    "cuMemFreeHost": (P,),
+    "cuMemHostGetDevicePointer_v2": (P, P, U),
+    "cuMemcpyAsync": (P, P, Z, P),
+    "cuModuleLoadData": (P, P),
+    "cuModuleLoadDataEx": (P, P, U, P, P),
+    "cuModuleGetFunction": (P, P, P),
+    "cuFuncSetAttribute": (P, I, I),
+    "cuLaunchKernel": (P, *[U] * 7, P, P, P),
+    "cuStreamIsCapturing": (P, P),
+    "cuTensorMapReplaceAddress": (P, P),
+    "cuGraphCreate": (P, U),
+    "cuGraphAddKernelNode": (P, P, P, Z, P),
+    "cuGraphInstantiateWithFlags": (P, P, ctypes.c_ulonglong),
+    "cuGraphExecKernelNodeSetParams": (P, P, P),
+    "cuGraphLaunch": (P, P),
+    "cuGraphExecDestroy": (P,),
+    "cuGraphDestroy": (P,),
+}
