@@ -22,11 +22,12 @@ from ..dialects.dims import Dim
 from ..dialects.record import Location, TensorType
 from ..dialects.status import CHECKS
 from ..dialects.strides import View, ViewError
+from ..runtime import array_table
 from .errors import CompileError
 
 ABI = 1
 SPACES = ("input", "weight", "persistent", "output", "arena")  # in the order of `buffers`
-# what an image must export: entry points, and what runtime/threads.py looks up
+# what an image must export: entry points, and what runtime/threads.py and runtime/array_entry.py look up
 EXPORTS = (
     "lamina_main",
     "lamina_init",
@@ -35,6 +36,7 @@ EXPORTS = (
     "lamina_parallel_gomp",
     "lamina_parallel_pool",
     "lamina_pool_create",
+    array_table.ENTRY,
 )
 
 

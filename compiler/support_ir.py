@@ -1,4 +1,5 @@
-"""The code that every image carries beside its kernels, as LLVM IR: `lamina_walk` and `ctx->parallel_for`.
+"""The code that every image carries beside its kernels, as LLVM IR: `lamina_walk`, `ctx->parallel_for`, and the entry
+for numpy arrays (support_array_ir.py).
 
 `ctx->parallel_for` has one implementation for each source of threads.
 
@@ -14,6 +15,7 @@ run with one thread, call the body directly. What differs is who calls `@work`:
 
 from __future__ import annotations
 
+from .support_array_ir import ARRAY_IR
 from .support_pool_ir import pool_ir
 from .support_walk_ir import WALK_IR
 
@@ -138,6 +140,6 @@ def support_ir(arch: str = "x86_64") -> str:
     """LLVM IR text, without triple and data layout. Equal for all programs: compile it once and link it into each image."""
     providers = (("torch", _TORCH), ("gomp", _GOMP), ("pool", _POOL))
     parts = [WALK_IR, _COMMON, *(_PROVIDER.format(name=name, call=call) for name, call in providers)]
-    parts.append(pool_ir(arch))
+    parts += [pool_ir(arch), ARRAY_IR]
     parts.append("declare i64 @llvm.smax.i64(i64, i64)\ndeclare i64 @llvm.smin.i64(i64, i64)\n")
     return "".join(parts)

@@ -65,6 +65,7 @@ class Model:
         self.plan = program.plan
         self._state = artifact.state(entry)  # input → name of its initial value
         self._caller = Caller(program, tuple(self._state), threads)
+        self._call = self._caller.call
         self._weights: dict[str, np.ndarray] = {}  # those swapped in
         self._lock = threading.Lock()
         self._initialize({})
@@ -89,8 +90,9 @@ class Model:
         """
         if named:
             args = self._caller.order(args, named)
-        state = [a.copy() for a in self._initial()] if self._state else ()
-        return self._caller(args, state, out)
+        if self._state:
+            args = (*args, *(a.copy() for a in self._initial()))
+        return self._call(tuple(out) if isinstance(out, list) else out, *args)
 
     def session(self) -> Session:
         """A copy of the state that calls through it read and write."""
@@ -137,7 +139,7 @@ class Session:
         if named:
             args = caller.order(args, named)
         with self._lock:
-            return caller(args, tuple(self.state.values()), out)
+            return caller.call(out, *args, *self.state.values())
 
 
 def _as_weight(value: Any, spec: Mapping[str, Any]) -> np.ndarray:

@@ -1,61 +1,67 @@
 """Calls with arrays: checks, output allocation, copies where an array cannot be used as it is, and the native call.
 
-Shapes, strides and element types that were seen before take the fast path, a few microseconds: one dictionary
-look-up, one allocation per result, one native call. Everything else goes through `_general`, which explains errors.
+Shapes, strides and element types that were seen before are taken by native code (array_entry.py). Everything else goes
+through `Caller.general`, which takes everything and explains errors.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy import empty, ndarray
 
+from . import array_entry
 from .arena import thread_arena
-from .arrays import as_array, dtype_name, numpy_dtype, pointer
+from .arrays import ITEM_SIZE, as_array, dtype_name, numpy_dtype, pointer
 from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram, OutputSpec, Prepared
 from .signature import Signature
 
-_MEMO = 1024
-
-
-@dataclass(frozen=True)
-class _Fast:
-    """What a call with known shapes needs; only for programs whose results are whole output buffers, in order."""
-
-    prepared: Prepared
-    allocations: tuple[tuple[tuple[int, ...], np.dtype], ...]
-    misaligned: int  # bits that are set in the address of an array that is not aligned
-
 
 class Caller:
-    """Calls a program with arrays. `state` names the inputs that come from a session instead of the arguments."""
+    """Calls a program with arrays.
+
+    `state` names the inputs that come from a session, after the arguments. `call(out, *arguments, *state)` calls.
+    """
 
     def __init__(self, program: LoadedProgram, state: Sequence[str] = (), threads: int | None = None):
         self.program, self.threads = program, threads
-        self.constants = Constants()
+        self._constants = Constants()
         plan = program.plan
         self.signature = Signature(plan, program.name)
         positions = {i["name"]: n for n, i in enumerate(plan["inputs"])}
-        self._state = [positions[name] for name in state]
-        self._arguments = [n for n in range(len(plan["inputs"])) if n not in self._state]
-        self.names = tuple(plan["inputs"][n]["name"] for n in self._arguments)
-        self._mutated = {n for n, i in enumerate(plan["inputs"]) if i["mutated"]}
-        self._scalars = {n for n, i in enumerate(plan["inputs"]) if i["kind"] == "scalar"}
-        self._dtypes = [numpy_dtype(i["dtype"]) for i in plan["inputs"]]
+        states = [positions[name] for name in state]
+        self._given = [n for n in range(len(plan["inputs"])) if n not in states]
+        self.arguments = [*self._given, *states]  # the number of the input that each argument of a call is
+        self.names = tuple(plan["inputs"][n]["name"] for n in self._given)
+        self.mutated = {n for n, i in enumerate(plan["inputs"]) if i["mutated"]}
+        self.scalars = {n for n, i in enumerate(plan["inputs"]) if i["kind"] == "scalar"}
+        self.dtypes = [numpy_dtype(i["dtype"]) for i in plan["inputs"]]
         self._results = [n for n, o in enumerate(plan["outputs"]) if o["mutates"] is None]
-        self._fast: dict[tuple, _Fast] = {}
-        storage = [o["storage"] for o in plan["outputs"]]
-        direct = not (self._state or self._mutated or self._scalars)
-        self._has_fast = direct and storage == [["output", n] for n in range(len(plan["buffers"]))]
+        stored = [plan["outputs"][n]["storage"] for n in self._results]
+        self.has_plain_results = stored == [["output", n] for n in range(len(plan["buffers"]))]
+        constant = (*plan["weights"], *plan["persistent"])
+        self.constant_bytes = sum(prod(c["shape"]) * ITEM_SIZE[c["dtype"]] for c in constant)
         self._main: Callable[[int, int, int], int] = program._main
+        self.changed: Callable[[], None] = lambda: None
+        self.call = array_entry.bind(self)
+
+    @property
+    def constants(self) -> Constants:
+        """The weights that calls from now on read."""
+        return self._constants
+
+    @constants.setter
+    def constants(self, constants: Constants) -> None:
+        self._constants = constants
+        self.changed()
 
     def __str__(self) -> str:
-        return f"{self.program.name}({', '.join(map(self.signature.describe, self._arguments))})"
+        return f"{self.program.name}({', '.join(map(self.signature.describe, self._given))})"
 
     def order(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, those after the positional ones by name."""
@@ -70,29 +76,6 @@ class Caller:
             raise LaminaRuntimeError(f"input '{missing[0]}' is missing; this is {self}")
         return (*args, *(named[n] for n in rest))
 
-    def __call__(self, args: Sequence[Any], state: Sequence[ndarray], out: Any) -> Any:
-        """Run with `args` and the arrays of `state`."""
-        if out is not None or not self._has_fast:
-            return self._general(args, state, out)
-        key = []
-        pointers = []
-        bits = 0
-        for a in args:
-            if a.__class__ is not ndarray:
-                return self._general(args, state, out)
-            key += a.shape, a.strides, a.dtype
-            address = pointer(a)
-            bits |= address
-            pointers.append(address)
-        fast = self._fast.get(tuple(key))
-        if fast is None or bits & fast.misaligned:
-            return self._general(args, state, out)
-        results = [empty(shape, dtype) for shape, dtype in fast.allocations]
-        for r in results:
-            pointers.append(pointer(r))
-        self._run(fast.prepared, pointers[: len(args)], pointers[len(args) :])
-        return results[0] if len(results) == 1 else tuple(results)
-
     def _run(self, prepared: Prepared, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         program = self.program
         array = program._pointers(*inputs, *self.constants.pointers, *outputs, thread_arena(prepared.arena_bytes))
@@ -100,55 +83,53 @@ class Caller:
         if status:
             raise program.failure(status)
 
-    def _general(self, args: Sequence[Any], state: Sequence[ndarray], out: Any) -> Any:
-        """The path that takes everything, checks everything and copies where it must."""
-        given, scalars = self._convert(args, state)
+    def general(self, out: Any, *inputs: Any) -> Any:
+        """Run with everything checked, and copied where it must be; `out` is None or takes the results."""
+        given, scalars = self._convert(inputs)
         symbols = self.signature.bind([a.shape for a in given], scalars)
         prepared = self.program.prepare(symbols)
         used = self._usable(given)
         outs = self._outs(out, prepared)
         buffers: list[ndarray] = []
         for n, spec in enumerate(prepared.buffers):
-            place = next((outs[k] for k, o in enumerate(self._shown(prepared)) if o.whole and o.index == n), None)
+            place = next((outs[k] for k, o in enumerate(self.shown(prepared)) if o.whole and o.index == n), None)
             if place is None or not place.flags.c_contiguous or any(_overlap(place, a) for a in used):
                 place = empty(spec.shape, numpy_dtype(spec.dtype))
             buffers.append(place)
         self._run(prepared, [pointer(a) for a in used], [pointer(b) for b in buffers])
-        for n in self._mutated:
+        for n in self.mutated:
             if used[n] is not given[n]:
                 given[n][...] = used[n]
         results = []
-        for o, wanted in zip(self._shown(prepared), outs):
+        for o, wanted in zip(self.shown(prepared), outs):
             result = self._result(o, used, buffers)
             if wanted is not None and wanted is not result:
                 wanted[...] = result
                 result = wanted
             results.append(result)
-        self._remember(args, given, used, prepared)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _convert(self, args: Sequence[Any], state: Sequence[ndarray]) -> tuple[list[ndarray], dict[int, int]]:
+    def _convert(self, inputs: Sequence[Any]) -> tuple[list[ndarray], dict[int, int]]:
         """All inputs as arrays of the right element types, and the values of the scalar ones."""
-        if len(args) != len(self._arguments):
-            raise LaminaRuntimeError(f"got {len(args)} inputs, expected {len(self._arguments)}: {self}")
+        if len(inputs) != len(self.arguments):
+            count = len(inputs) - (len(self.arguments) - len(self._given))
+            raise LaminaRuntimeError(f"got {count} inputs, expected {len(self._given)}: {self}")
         arrays: list[ndarray] = [None] * len(self.signature.inputs)  # type: ignore[list-item]
-        for n, a in zip(self._state, state):
-            arrays[n] = a
         scalars: dict[int, int] = {}
-        for n, value in zip(self._arguments, args):
+        for n, value in zip(self.arguments, inputs):
             name = self.signature.inputs[n]["name"]
-            if n in self._scalars:
+            if n in self.scalars:
                 if not hasattr(value, "__index__"):
                     raise LaminaRuntimeError(f"input '{name}' is a {type(value).__name__}, expected an int")
                 scalars[n] = value = value.__index__()
                 arrays[n] = np.array(value, np.int64)
                 continue
             arrays[n] = as_array(value, name)
-            if arrays[n].dtype != self._dtypes[n]:
+            if arrays[n].dtype != self.dtypes[n]:
                 self.signature.check_dtype(n, dtype_name(arrays[n].dtype))
-                if n in self._mutated:
+                if n in self.mutated:
                     raise LaminaRuntimeError(f"input '{name}' is written to and must have native byte order")
-            if n in self._mutated and not arrays[n].flags.writeable:
+            if n in self.mutated and not arrays[n].flags.writeable:
                 raise LaminaRuntimeError(f"input '{name}' is written to, but the array is read-only; pass a copy")
         return arrays, scalars
 
@@ -156,19 +137,20 @@ class Caller:
         """The arrays that native code reads and writes: contiguous, aligned, and apart from those that are written."""
         used = []
         for n, a in enumerate(given):
-            if not (a.flags.c_contiguous and a.flags.aligned) or a.dtype != self._dtypes[n]:
-                a = np.array(a, self._dtypes[n], order="C")
-            elif any(m != n and _overlap(a, given[m]) for m in self._mutated):
+            if not (a.flags.c_contiguous and a.flags.aligned) or a.dtype != self.dtypes[n]:
+                a = np.array(a, self.dtypes[n], order="C")
+            elif any(m != n and _overlap(a, given[m]) for m in self.mutated):
                 a = a.copy()
             used.append(a)
         return used
 
-    def _shown(self, prepared: Prepared) -> list[OutputSpec]:
+    def shown(self, prepared: Prepared) -> list[OutputSpec]:
+        """The results that callers see: outputs that do not end in an input."""
         return [prepared.outputs[n] for n in self._results]
 
     def _outs(self, out: Any, prepared: Prepared) -> list[ndarray | None]:
         """The caller's arrays for the results, checked."""
-        shown = self._shown(prepared)
+        shown = self.shown(prepared)
         if out is None:
             return [None] * len(shown)
         outs: list[ndarray | None] = [out] if isinstance(out, ndarray) else list(out)
@@ -199,20 +181,6 @@ class Caller:
         if 0 in o.shape:
             return empty(o.shape, dtype)
         return ndarray(o.shape, dtype, base, o.offset * dtype.itemsize, strides)
-
-    def _remember(
-        self, args: Sequence[Any], given: Sequence[ndarray], used: Sequence[ndarray], prepared: Prepared
-    ) -> None:
-        """Let the next call with such arrays take the fast path, if nothing had to be copied or converted."""
-        same = all(a is g is u for a, g, u in zip(args, given, used))
-        if not self._has_fast or not same or not all(o.whole for o in prepared.outputs):
-            return
-        if len(self._fast) >= _MEMO:
-            self._fast.clear()
-        key = tuple(part for a in given for part in (a.shape, a.strides, a.dtype))
-        allocations = tuple((b.shape, numpy_dtype(b.dtype)) for b in prepared.buffers)
-        misaligned = max([d.itemsize for d in self._dtypes], default=1) - 1
-        self._fast[key] = _Fast(prepared, allocations, misaligned)
 
 
 def _overlap(a: ndarray, b: ndarray) -> bool:

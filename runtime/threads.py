@@ -35,15 +35,21 @@ _provider: Provider | None = None
 _with_torch = False  # torch was there when it was chosen
 _pool = 0  # address of our own pool, shared by all images
 _pinned: list[Image] = []  # images whose code our threads run
+_EPOCH = ctypes.c_int64(0)  # counts what makes a context stale; native code reads it
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A source of threads: its `lamina_parallel_<name>` in the image, the pointer in `ctx[3]`, the thread count."""
+    """A source of threads: its `lamina_parallel_<name>` in the image, the pointer in `ctx[3]`, the thread count.
+
+    `counter` is the address of `int32_t counter(uint32_t *count)` where the count may change between calls; -1: it may,
+    and native code cannot know.
+    """
 
     name: str
     user: Callable[[Image, int], int]
     count: Callable[[], int]
+    counter: int = 0
 
 
 def _cpus() -> int:
@@ -75,11 +81,12 @@ def _torch() -> Provider | None:
             continue
         fixed = _wanted()
         count = _always(fixed) if fixed else torch.get_num_threads
+        counter = 0 if fixed else _address(library, "torch_get_num_threads") or -1
         # torch before 2.10 lacks the first; the second is then found in the libgomp that torch brings along
         for name, symbol in (("torch", "torch_parallel_for"), ("gomp", "GOMP_parallel")):
             address = _address(library, symbol)
             if address:
-                return Provider(name, _always(address), count)
+                return Provider(name, _always(address), count, counter)
     return None
 
 
@@ -140,6 +147,17 @@ def _start_pool(image: Image, threads: int) -> int:
 def _after_fork() -> None:
     global _forked, _provider, _pool, _lock
     _forked, _provider, _pool, _lock = True, None, 0, threading.Lock()
+    _EPOCH.value += 1
+
+
+def epoch() -> int:
+    """What changes when contexts chosen so far are stale: this process has forked, or a profiler came or went."""
+    return _EPOCH.value
+
+
+def epoch_address() -> int:
+    """The address of the epoch's 8 bytes."""
+    return ctypes.addressof(_EPOCH)
 
 
 if hasattr(os, "register_at_fork"):
@@ -159,7 +177,17 @@ class Contexts:
     def __init__(self, image: Image):
         self._image = image
         self._arrays: dict[tuple[str, int, int], _Context] = {}
-        self.hook = 0  # address of `void hook(ctx*, int64 launch, int64 done)`, or 0
+        self._hook = 0
+
+    @property
+    def hook(self) -> int:
+        """The address of `void hook(ctx*, int64 launch, int64 done)`, or 0."""
+        return self._hook
+
+    @hook.setter
+    def hook(self, address: int) -> None:
+        self._hook = address
+        _EPOCH.value += 1
 
     def current(self, threads: int | None = None) -> int:
         """The address of the ctx for a call made now, with at most `threads` threads."""

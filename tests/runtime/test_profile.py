@@ -15,8 +15,9 @@ def test_profile(compiled):
     caller = Caller(LoadedProgram(*compiled(f, [("y", f.call("add", f.call("twice", x), x), "")])))
     x = np.ones(100, np.float32)
     with profile(caller.program) as launches:
-        caller((x,), (), None), caller((x,), (), None)
-    caller((x,), (), None)
+        for _ in range(2):
+            caller.call(None, x)
+    caller.call(None, x)
     assert [(t.label, t.location, t.calls) for t in launches] == [
         ("twice", "model.py:10", 2),
         ("add", "model.py:11", 2),

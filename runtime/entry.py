@@ -1,0 +1,179 @@
+"""Native entries: builtins of CPython whose code is ours, and the table of 8-byte words that tells each what to do.
+
+A builtin of the METH_FASTCALL form is `PyObject *f(PyObject *self, PyObject **args, Py_ssize_t n)`. Its `self` is a bytes
+object whose content is the address of the table: addresses of functions, what the arguments must be, memoised sizes.
+A table knows one call; a `Chain` is several of them, each of which calls the next where its checks fail, and at the
+end Python:
+
+    call ─▶ table 0 ─ other sizes ─▶ table 1 ─ … ─▶ slow(*args), which may fill a table for the next such call
+
+All programs of a process share one arena and the word `busy` beside it: a call that finds it set takes the slow path,
+which has an arena for each thread. Words are read and written with the GIL held, except by a program that runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from .arena import allocate
+
+_METH_FASTCALL = 0x80
+# Calls that a chain remembers. A check that fails costs some 20 ns, memoising a call some 30 µs.
+LIMIT = 16
+# A program that touches less than this is done in a few microseconds; giving up the GIL would cost 0.1 to 0.2 of them.
+TINY = 32 << 10
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+def method(address: int) -> _MethodDef:
+    """What CPython must know about the entry at `address`; it must live as long as builtins made of it."""
+    return _MethodDef(b"lamina_entry", address, _METH_FASTCALL, None)
+
+
+class _Anchor(bytes):
+    """The `self` of a builtin: its content is the table's address, its attributes keep alive what native code reads."""
+
+    table: Table
+    chain: Chain
+
+
+class Table:
+    """The words of one call, by name; `valid` and `slow` must be among the names. `kept` lives as long as the words."""
+
+    def __init__(self, slot: dict[str, int], words: dict[str, int]):
+        self._slot = slot
+        self.slots = (ctypes.c_int64 * len(slot))()
+        self.kept: Any = None
+        self.set(**words)
+
+    def set(self, **words: int) -> None:
+        """Write words."""
+        for name, value in words.items():
+            self.slots[self._slot[name]] = value
+
+
+class Chain:
+    """Tables behind one builtin, `call`; `slow` is called, and may `place` and fill a table, where none fits."""
+
+    def __init__(self, method: _MethodDef, make: Callable[[], Table], slow: Callable[..., Any]):
+        self._method, self._make, self._slow = method, make, slow
+        self.tables: list[Table] = []
+        self._builtins: list[Any] = []
+        self._keys: list[Hashable] = []
+        self._seen: set[Hashable] = set()
+        self._turn = 0
+        self._append()
+        self._keys[0] = object()  # no call yet
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The builtin; it owns the chain."""
+        return self._builtins[0]
+
+    def place(self, key: Hashable) -> Table | None:
+        """A table for calls of this key, invalid until the caller sets `valid`; None: this call is not worth one now.
+
+        That is when the key is new (sizes that grow with every call would only evict others), or while a program runs.
+        """
+        if key not in self._seen:
+            if len(self._seen) >= 64 * LIMIT:
+                self._seen.clear()
+            self._seen.add(key)
+            return None
+        if key in self._keys:
+            number = self._keys.index(key)
+        elif len(self.tables) == 1 and not self.tables[0].kept:
+            number = 0
+        elif len(self.tables) < LIMIT:
+            number = self._append()
+        else:
+            number = self._turn = (self._turn + 1) % LIMIT
+        table = self.tables[number]
+        table.set(valid=0)
+        if SHARED.busy:  # asked after the table is invalid: no call with it is running, and none can begin
+            return None
+        self._keys[number] = key
+        return table
+
+    def forget(self) -> None:
+        """Let the next call of every kind take the slow path."""
+        for table in self.tables:
+            table.set(valid=0)
+
+    def _append(self) -> int:
+        table = self._make()
+        table.set(slow=id(self._slow))
+        anchor = _Anchor(ctypes.addressof(table.slots).to_bytes(8, sys.byteorder))
+        anchor.table, anchor.chain = table, self
+        make = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+        self._builtins.append(make(ctypes.addressof(self._method), anchor, None))
+        if self.tables:
+            self.tables[-1].set(slow=id(self._builtins[-1]))
+        self.tables.append(table)
+        self._keys.append(None)
+        return len(self.tables) - 1
+
+
+class _Shared:
+    """What all tables share: whether some thread is running a program, and the arena for it."""
+
+    def __init__(self) -> None:
+        self.cells = (ctypes.c_int64 * 3)()  # busy, the arena, the status of a call that failed
+        self._block: Any = None
+        self._old: list[Any] = []
+        self._size = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.cells[0])
+
+    def take_status(self) -> int:
+        """The status of the native call that failed just now, once; 0 if none did."""
+        status, self.cells[2] = self.cells[2], 0
+        return status
+
+    def reserve(self, size: int) -> None:
+        """Make the arena at least `size` bytes."""
+        if size > self._size:
+            self._old.append(self._block)
+            self._block, self.cells[1] = allocate(size)
+            self._size = size
+        if not self.busy:  # else a program may be using the old one
+            self._old.clear()
+
+    def forget(self) -> None:
+        """In a forked child: no thread of the parent's runs here."""
+        self.cells[0] = 0
+
+
+SHARED = _Shared()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SHARED.forget)
+
+
+def python_functions(names: dict[str, str]) -> dict[str, int]:
+    """Word -> address of a function of CPython's API; AttributeError where there is none."""
+    return {word: address_of(ctypes.pythonapi, name) for word, name in names.items()}
+
+
+def address_of(library: Any, name: str) -> int:
+    """The address of a function in a library; AttributeError where there is none."""
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+def rows(words: Sequence[int], row: int) -> ctypes.Array:
+    """Table rows in memory, with room for one more so that there is always something to point to."""
+    return (ctypes.c_int64 * (len(words) + row))(*words)
