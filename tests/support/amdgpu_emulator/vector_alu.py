@@ -1,0 +1,203 @@
+"""Lane-wise instructions: sources with their modifiers, the operation, the write; dual and carry forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .chips import Chip
+from .disassembly import Instruction
+from .dpp import dpp_source
+from .operands import BITS, F16, F32, F64, I64, MASK, U32, U64, Operand, Reader, parse_operand, signed, vector_reader
+from .registry import ALU, Alu, Run, builds, refuse
+from .waves import VCC, Waves
+
+_OMOD = {"mul:2": 2.0, "mul:4": 4.0, "div:2": 0.5}
+_SDWA = {f"BYTE_{i}": (8 * i, 0xFF) for i in range(4)} | {"WORD_0": (0, 0xFFFF), "WORD_1": (16, 0xFFFF)}
+
+Commit = Callable[[Waves, np.ndarray], None]
+
+
+def flags(instruction: Instruction, name: str, default: list[int]) -> list[int]:
+    """A modifier that is a list, such as `op_sel:[0,1]`, filled up from `default`."""
+    text = instruction.modifiers.get(name)
+    given = [int(x, 0) for x in text.strip("[]").split(",")] if text else []
+    return given + default[len(given) :]
+
+
+def _sdwa(reader: Reader, selection: str, sign: bool) -> Reader:
+    """A byte or a half of what is read, zero- or sign-extended to 32 bits."""
+    if selection == "DWORD":
+        return reader
+    shift, mask = _SDWA[selection]
+    top = np.uint32((mask + 1) >> 1)
+    if sign:
+        return lambda w: ((reader(w) >> np.uint32(shift) & np.uint32(mask)) ^ top) - top
+    return lambda w: reader(w) >> np.uint32(shift) & np.uint32(mask)
+
+
+def source(instruction: Instruction, number: int, operand: Operand, dtype: np.dtype, lenient: bool = False) -> Reader:
+    """The reader of a source, the `number`th, with what the encoding adds to it."""
+    m = instruction.modifiers
+    selection = m.get(f"src{number}_sel")
+    if selection and dtype.itemsize <= 4 and operand.kind != "number":
+        sign = operand.text.startswith("sext(")
+        inner = parse_operand(operand.text[5:-1]) if sign else operand
+        plain = Operand(inner.text, inner.kind, inner.row, inner.count)
+        word = _sdwa(vector_reader(plain, U32, lenient=lenient), selection, sign)
+        narrow = BITS[dtype.itemsize]
+        return signed(lambda w: word(w).astype(narrow), inner, dtype)
+    high = bool(flags(instruction, "op_sel", [0] * 4)[number]) and dtype.itemsize == 2
+    if number == 0 and (dpp := dpp_source(instruction, operand, dtype, high)):
+        return dpp.read
+    return vector_reader(operand, dtype, high, lenient)
+
+
+def _clamped(compute: Callable[[Waves], np.ndarray], instruction: Instruction, result: np.dtype) -> Reader:
+    """Apply the output modifiers."""
+    factor = next((f for text, f in _OMOD.items() if instruction.modifiers.get(text[:3]) == text[4:]), None)
+    if "clamp" not in instruction.modifiers and factor is None:
+        return compute
+    if result not in (F16, F32, F64):
+        raise refuse(instruction, "the clamp of integers")
+    scale, clamp = result.type(factor or 1.0), "clamp" in instruction.modifiers
+
+    def run(w: Waves) -> np.ndarray:
+        value = compute(w) * scale
+        return np.clip(np.nan_to_num(value, nan=0.0, posinf=1.0), 0, 1).astype(result) if clamp else value
+
+    return run
+
+
+def evaluator(instruction: Instruction, alu: Alu) -> Reader:
+    """The function that computes the result."""
+    texts = list(instruction.operands[1:])
+    operands = [parse_operand(t) for t in texts]
+    if alu.accumulates and len(operands) < len(alu.sources):
+        operands.append(parse_operand(instruction.operands[0]))
+    if len(operands) < len(alu.sources) and alu.sources[-1] == MASK:
+        operands.append(Operand("vcc", "s", VCC, 2))
+    if len(operands) != len(alu.sources):
+        raise refuse(instruction, f"{len(operands)} sources")
+    readers = [
+        source(instruction, i, operand, dtype, alu.moves)
+        for i, (operand, dtype) in enumerate(zip(operands, alu.sources))
+    ]
+    compute = alu.compute
+    if len(readers) == 1:
+        (x,) = readers
+        return _clamped(lambda w: compute(x(w)), instruction, alu.result)
+    if len(readers) == 2:
+        x, y = readers
+        return _clamped(lambda w: compute(x(w), y(w)), instruction, alu.result)
+    return _clamped(lambda w: compute(*(r(w) for r in readers)), instruction, alu.result)
+
+
+def committer(instruction: Instruction, alu: Alu, chip: Chip) -> Commit:
+    """The function that writes the result."""
+    to = parse_operand(instruction.operands[0])
+    if to.kind != "v":
+        raise refuse(instruction, "a scalar destination")
+    operands = [parse_operand(t) for t in instruction.operands[1:]]
+    rows = [row for o in operands for row in o.rows] if alu.moves else []
+    dpp = dpp_source(instruction, operands[0], U32, False) if operands else None
+    row, size = to.row, alu.result.itemsize
+    bits = BITS[size]
+
+    def where(w: Waves) -> np.ndarray | None:
+        return dpp.written(w) if dpp else None
+
+    if "dst_sel" in instruction.modifiers and instruction.modifiers["dst_sel"] != "DWORD":
+        return _sdwa_commit(instruction, row)
+    if size == 8:
+        return lambda w, value: w.write_vector64(row, value.view(bits), where(w), w.unknown(rows) if rows else None)
+    if size == 4:
+        if not rows and not dpp:
+            return lambda w, value: w.write_vector(row, value.view(U32))
+        if dpp and alu.moves:
+            return lambda w, value: w.write_vector(row, value.view(U32), where(w))
+        return lambda w, value: w.write_vector(row, value.view(U32), where(w), w.unknown(rows) if rows else None)
+    high = to.half if to.half is not None else flags(instruction, "op_sel", [0] * 4)[len(operands)]
+    if chip.zeroes_high_half and not (high or alu.keeps_high or to.half is not None):
+        return lambda w, value: w.write_vector(row, value.view(bits).astype(U32), where(w))
+    keep, shift = np.uint32(0xFFFF if high else 0xFFFF0000), np.uint32(16 if high else 0)
+
+    def commit_half(w: Waves, value: np.ndarray) -> None:
+        w.write_vector(row, w.v[row] & keep | value.view(bits).astype(U32) << shift, where(w))
+
+    return commit_half
+
+
+def _sdwa_commit(instruction: Instruction, row: int) -> Commit:
+    shift, mask = _SDWA[instruction.modifiers["dst_sel"]]
+    preserve = instruction.modifiers.get("dst_unused") == "UNUSED_PRESERVE"
+    if instruction.modifiers.get("dst_unused") == "UNUSED_SEXT":
+        raise refuse(instruction, "the sign extension of the result")
+    keep = np.uint32(0xFFFFFFFF ^ (mask << shift) if preserve else 0)
+
+    def commit(w: Waves, value: np.ndarray) -> None:
+        word = value.view(BITS[value.dtype.itemsize]).astype(U32) & np.uint32(mask)
+        w.write_vector(row, w.v[row] & keep | word << np.uint32(shift))
+
+    return commit
+
+
+def build_alu(instruction: Instruction, alu: Alu, chip: Chip) -> Run:
+    """A lane-wise instruction, of the table."""
+    evaluate, commit = evaluator(instruction, alu), committer(instruction, alu, chip)
+    return lambda w: commit(w, evaluate(w))
+
+
+def build_dual(instruction: Instruction, chip: Chip) -> Run:
+    """Two lane-wise instructions that read before either writes."""
+    halves = [instruction, instruction.second]
+    parts = []
+    for half in halves:
+        if half is None or half.name not in ALU:
+            raise refuse(instruction, f"'{half.name if half else ''}' as half of a dual instruction")
+        parts.append((evaluator(half, ALU[half.name]), committer(half, ALU[half.name], chip)))
+    (x, write_x), (y, write_y) = parts
+
+    def run(w: Waves) -> None:
+        first, second = x(w), y(w)
+        write_x(w, first)
+        write_y(w, second)
+
+    return run
+
+
+_CARRY = r"v_(add|sub|subrev|addc|subb|subbrev|add|sub|subrev)(_co)?(_ci)?_u32"
+
+
+@builds(_CARRY)
+def carry(instruction: Instruction, chip: Chip) -> Run:
+    """`v_add_co_u32 d, carry out, x, y[, carry in]` and its relatives."""
+    name = instruction.name
+    to, out = parse_operand(instruction.operands[0]), parse_operand(instruction.operands[1])
+    with_carry = name.split("_")[1] in ("addc", "subb", "subbrev") or "_ci_" in name
+    x, y = (source(instruction, i, parse_operand(instruction.operands[2 + i]), U32) for i in (0, 1))
+    carry_in = vector_reader(parse_operand(instruction.operands[4]), MASK) if with_carry else None
+    if "rev" in name:
+        x, y = y, x
+    sign = 1 if "add" in name else -1
+
+    def run(w: Waves) -> None:
+        total = x(w).astype(I64) + sign * y(w).astype(I64)
+        if carry_in:
+            total = total + sign * carry_in(w)
+        total = np.broadcast_to(total, w.mask.shape)
+        w.write_lanes(out.row, (total < 0) | (total > 0xFFFFFFFF))
+        w.write_vector(to.row, total.astype(U32))
+
+    return run
+
+
+@builds(r"v_mad(_co)?_([ui])64_[ui]32")
+def mad_64(instruction: Instruction, chip: Chip) -> Run:
+    """`v_mad_u64_u32 d, carry out, x, y, z`: the 64-bit x·y + z; the carry must be unused."""
+    to = parse_operand(instruction.operands[0])
+    narrow, wide = (np.dtype(np.int32), I64) if "i64" in instruction.name else (U32, U64)
+    x, y = (vector_reader(parse_operand(instruction.operands[i]), narrow) for i in (2, 3))
+    z = vector_reader(parse_operand(instruction.operands[4]), wide)
+    return lambda w: w.write_vector64(to.row, (x(w).astype(wide) * y(w).astype(wide) + z(w)).view(U64))
