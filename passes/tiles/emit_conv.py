@@ -151,7 +151,7 @@ class _Conv(Gemm):
 
         def element(k: Index) -> None:
             x = code.load(self.w_buffer.memref, code.add(start, code.mul(code.add(low, k), stride)))
-            code.store(numeric.convert(code, x, self.problem.dtype, self.tile.dtype), self.a_tile, code.add(at, k))
+            code.store(numeric.convert(code, x, self.problem.dtype, self.tile.dtype), self.a_block, code.add(at, k))
 
         code.loop(0, size, 1, [], element)
 

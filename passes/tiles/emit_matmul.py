@@ -144,7 +144,7 @@ class _Matmul(Gemm):
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
         p = self.problem
         index = self.lead_index(item, m)
-        copy_line(self.frame, p.a, p.dtype, index, low, size, self.a_tile, at, self.tile.dtype, self.tile.width)
+        copy_line(self.frame, p.a, p.dtype, index, low, size, self.a_block, at, self.tile.dtype, self.tile.width)
 
     def lead_index(self, item: Item, m: Index) -> list[Index]:
         return [*item.batch, *delinearize(self.code, m, self.problem.rows)]

@@ -84,11 +84,12 @@ class Kernel:
         self.run([*[np.ascontiguousarray(x) for x in inputs], *outputs], values)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def run(self, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> None:
-        """Run on inputs then outputs; KernelFailed for a status other than 0."""
+    def run(self, arrays: list[np.ndarray], sizes: Mapping[str, int], context: int = 0) -> None:
+        """Run on inputs then outputs; KernelFailed for a status other than 0. `context`: of another `parallel_for`."""
         buffers = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
         numbers = (ctypes.c_int64 * max(1, len(self.symbols)))(*[sizes[s] for s in self.symbols])
-        status = _LAUNCH(self.address)(ctypes.addressof(_context), ctypes.addressof(buffers), ctypes.addressof(numbers))
+        context = context or ctypes.addressof(_context)
+        status = _LAUNCH(self.address)(context, ctypes.addressof(buffers), ctypes.addressof(numbers))
         if status:
             raise KernelFailed(f"status {status}")
 
