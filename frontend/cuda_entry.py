@@ -18,8 +18,9 @@ from ..runtime import cuda
 from ..runtime.cuda_graph import Graph
 from ..runtime.cuda_program import DEVICE_ALIGN
 from ..runtime.cuda_walk import Copy, Walk
+from ..runtime.entry import addresses, builtin
 from . import native_entry, weights
-from .cuda_entry_code import CUDA_SLOT, CUDA_SLOTS, STEP_WORDS, cuda_entry_ir
+from .cuda_entry_code import CUDA_SLOT, STEP_WORDS, cuda_entry_ir
 from .native_entry import Support, Table
 
 if TYPE_CHECKING:
@@ -70,16 +71,11 @@ class _CudaTable(Table):
     names = CUDA_SLOT
 
     def __init__(self, native: CudaNative, support: Support, graphs: bool):
-        self.native, self.support, self.graphs = native, support, graphs
-        self.slots = (ctypes.c_int64 * len(CUDA_SLOTS))()
-        self._set(**support.slots)
-        plan, program = native.program.plan, native.program
-        self.first_output = len(plan["inputs"]) + len(plan["weights"]) + len(plan["persistent"])
+        super().__init__(native, support)
+        self.graphs, program = graphs, native.program
         self._sizes: dict[tuple[int, ...], _Sizes] = {}
-        self._kept: list[Any] = []
         kinds = {"cpu": 0, "cuda": 1}  # c10::DeviceType
-        self._set(
-            epoch_cell=weights.epoch_address(),
+        self.set(
             device_type=kinds[native.device.type],
             device_index=-1 if native.device.index is None else native.device.index,
             device_context=program.device.context,
@@ -89,16 +85,24 @@ class _CudaTable(Table):
             byte_code=support.dtype_codes[torch.uint8],
         )
 
-    @property
-    def busy(self) -> bool:
-        return bool(self.slots[CUDA_SLOT["busy"]])
+    def bind(self) -> Callable[..., Any]:
+        """The builtin; it owns this table."""
+        return builtin(self.support.method, self, self._call)
+
+    def _call(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Call in Python, then memoise this call's sizes and weights for the native code."""
+        self.set(valid=0)
+        results = self.native(*args)
+        if not self.slots[CUDA_SLOT["busy"]]:  # else another thread is launching what the table describes
+            self._memoise(args)
+        return results
 
     def _memoise(self, args: tuple[Any, ...]) -> None:
         native = self.native
         tensors = args[: native.signature.tensors]
         symbols = native.signature.symbols(args)
         call = native.call(symbols)
-        if not self._fits(call, tensors):
+        if not self.fits(call, tensors):
             return
         made = self._sizes.get(symbols)
         if made is None:
@@ -108,13 +112,13 @@ class _CudaTable(Table):
         constants = native.constants(list(tensors))
         walk = made.walk
         self.buffers = walk.table
-        self._kept = [call, constants, made, tensors if native.weight_arguments else None]
-        arguments, outputs = self._arguments(args, call), self._outputs(call)
+        self.kept = [call, constants, made, tensors if native.weight_arguments else None]
+        arguments, outputs = self.argument_rows(args, call), self.output_rows(call)
         first = len(native.input_arguments)
         for i, pointer in enumerate(constants.pointers):
             self.buffers[first + i] = pointer
-        self._kept += [arguments, outputs]
-        self._set(
+        self.kept += [arguments, outputs]
+        self.set(
             buffers=ctypes.addressof(walk.table),
             arguments=len(args),
             argument_table=ctypes.addressof(arguments),
@@ -168,9 +172,9 @@ def _words(values: Any) -> ctypes.Array:
 def _support() -> Support | None:
     try:
         found = {
-            **native_entry.addresses(native_entry.torch_library("cpu"), _TORCH),
-            **native_entry.addresses(native_entry.torch_library("cuda"), _TORCH_CUDA),
-            **native_entry.addresses(cuda.driver(), _DRIVER),
+            **addresses(native_entry.torch_library("cpu"), _TORCH),
+            **addresses(native_entry.torch_library("cuda"), _TORCH_CUDA),
+            **addresses(cuda.driver(), _DRIVER),
         }
     except (OSError, AttributeError):
         return None

@@ -6,8 +6,8 @@ object): addresses of functions, expected arguments, memoised sizes. Nothing is 
 
     for each argument   exact type, number of dims, sizes and strides as memoised; ints equal;
                         weights: same object, same pointer, same version
-    shared cells        [0] busy: another thread runs a program, [1] the arena, which all tables share
-    anything else       the Python slow path (`slow` slot), which also refreshes the memoised values
+    shared cells        [0] busy: another thread runs a program, [1] the arena, which all tables share, [2] a failure's status
+    anything else       the next table, at last the Python slow path (`slow` slot), which also memoises
     then                outputs from torch's allocator, the program, a tuple of tensors
 """
 
@@ -25,7 +25,7 @@ SLOTS = (
     # the signature as memoised
     "arguments", "argument_table", "outputs", "output_table",
     # state
-    "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "slow",
+    "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "release", "slow",
 )  # fmt: skip
 # Where the content of a bytes object starts.
 BYTES_DATA = bytes.__basicsize__ - 1
@@ -39,7 +39,7 @@ OUTPUT_WORDS = 5  # dims, &sizes, &strides, dtype code, buffer
 
 def entry_ir() -> str:
     """The module; it defines `lamina_entry`."""
-    return HELPERS + _ENTRY + RESULTS
+    return HELPERS + _PERFORM + _ENTRY + RESULTS
 
 
 def load_slot(result: str, number: int, type: str = "ptr") -> str:
@@ -179,6 +179,41 @@ no: ret i1 false
 }}
 """
 
+_PERFORM = f"""
+; the program; a failure's status is left for Python to raise, since the program may have written to arguments
+define internal i32 @perform(ptr %t, ptr %buffers, ptr %shared) {{
+  store i64 1, ptr %shared
+  %arena.a = getelementptr i64, ptr %shared, i64 1
+  %arena = load ptr, ptr %arena.a
+  {_slot("ab", "arena_buffer", "i64")}
+  %ad = getelementptr ptr, ptr %buffers, i64 %ab
+  store ptr %arena, ptr %ad
+  {_slot("main", "main")}
+  {_slot("context", "context")}
+  {_slot("dims", "dims")}
+  {_slot("release", "release", "i64")}
+  %long = icmp ne i64 %release, 0
+  br i1 %long, label %free, label %held
+held:
+  %status.held = call i32 %main(ptr %context, ptr %buffers, ptr %dims)
+  br label %ran
+free:
+  {_slot("save", "save_thread")}
+  {_slot("restore", "restore_thread")}
+  %state = call ptr %save()
+  %status.free = call i32 %main(ptr %context, ptr %buffers, ptr %dims)
+  call void %restore(ptr %state)
+  br label %ran
+ran:
+  %status = phi i32 [%status.held, %held], [%status.free, %free]
+  %code = zext i32 %status to i64
+  %code.a = getelementptr i64, ptr %shared, i64 2
+  store i64 %code, ptr %code.a
+  store i64 0, ptr %shared
+  ret i32 %status
+}}
+"""
+
 _ENTRY = f"""
 define ptr @lamina_entry(ptr %self, ptr %args, i64 %n) {{
 entry:
@@ -256,21 +291,7 @@ outok:
   %j1 = add i64 %j, 1
   br label %out
 run:
-  store i64 1, ptr %shared
-  %arena.a = getelementptr i64, ptr %shared, i64 1
-  %arena = load ptr, ptr %arena.a
-  {_slot("ab", "arena_buffer", "i64")}
-  %ad = getelementptr ptr, ptr %buffers, i64 %ab
-  store ptr %arena, ptr %ad
-  {_slot("save", "save_thread")}
-  {_slot("restore", "restore_thread")}
-  {_slot("main", "main")}
-  {_slot("context", "context")}
-  {_slot("dims", "dims")}
-  %state = call ptr %save()
-  %status = call i32 %main(ptr %context, ptr %buffers, ptr %dims)
-  call void %restore(ptr %state)
-  store i64 0, ptr %shared
+  %status = call i32 @perform(ptr %t, ptr %buffers, ptr %shared)
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %results, label %undo
 """

@@ -90,8 +90,8 @@ class Native:
         outputs = [t.data_ptr() for t in made]
         try:
             self.program.run(call.prepared, inputs, outputs, constants)
-        except LaminaRuntimeError as error:  # the exception types are eager's
-            raise (IndexError if isinstance(error, IndexError) else RuntimeError)(str(error)) from None
+        except LaminaRuntimeError as error:
+            raise eager_error(error) from None
         for spec, target in zip(self.part.outputs, self.signature.targets):
             if spec.mutates is not None and tensors[target] is not args[target]:  # type: ignore[index]
                 args[target].copy_(tensors[target])  # type: ignore[index]
@@ -154,6 +154,11 @@ class Native:
         source = torch.as_strided(flat, output.shape, output.strides, output.offset)
         torch.as_strided(result, output.shape, _row_major(output.shape)).copy_(source)
         return result
+
+
+def eager_error(error: LaminaRuntimeError) -> Exception:
+    """The error of a call with the type that eager's has."""
+    return (IndexError if isinstance(error, IndexError) else RuntimeError)(str(error))
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

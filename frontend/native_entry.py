@@ -1,16 +1,14 @@
-"""A compiled part as a CPython builtin: the table behind `entry_code`, filled in Python, read by native code.
+"""A compiled part as a CPython builtin: the tables behind `entry_code`, filled in Python, read by native code.
 
-`bind(native, …)` gives a callable that means the same as `native` and costs under a microsecond while sizes and weights
-are those of the last call. Anything else goes through the slow path, which calls `native` and memoises anew. It returns
-None where something is missing (a torch with another layout, results that need copies): `native` is called then.
+`bind(native, …)` gives a callable that means the same as `native` and costs under a microsecond for sizes that it has
+seen and weights that have not changed since. Anything else goes through the slow path, which calls `native` and memoises
+anew (runtime/entry.py). It returns None where something is missing (a torch with another layout): `native` is called then.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +16,12 @@ from typing import Any
 
 import torch
 
-from ..runtime.arena import allocate
+from ..runtime import entry
+from ..runtime.entry import SHARED, TINY, Chain, addresses
 from ..runtime.loader import Image
 from . import compat, weights
-from .entry_code import ARGUMENT_WORDS, INT, OUTPUT_WORDS, SLOT, SLOTS, TENSOR, WEIGHT, entry_ir
-from .launcher import Call, Native
-
-_METH_FASTCALL = 0x80
+from .entry_code import ARGUMENT_WORDS, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT, entry_ir
+from .launcher import Call, Native, eager_error
 
 # table slot -> exported name, in libtorch_cpu, libtorch_python and CPython
 _TORCH = {
@@ -47,21 +44,12 @@ _PYTHON = {
 }
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
 @dataclass(frozen=True)
 class Support:
     """What every table shares: the code, addresses of functions, facts of this torch and Python."""
 
     image: Image
-    method: _MethodDef
+    method: Any
     slots: dict[str, int]
     dtype_codes: dict[torch.dtype, int]
 
@@ -71,81 +59,47 @@ def bind(native: Native) -> Callable[..., Any] | None:
     support = _support()
     if support is None or native.program.contexts.hook:
         return None
-    return Table(native, support).bind()
+    return _Entry(native, support).chain.call
 
 
-class Table:
-    """One part's table; `slow` is the callable behind it."""
-
-    names = SLOT  # the table's slots
+class _Entry:
+    """The tables of one part on the CPU, and the slow path behind them."""
 
     def __init__(self, native: Native, support: Support):
-        self.native, self.support = native, support
-        self.slots = (ctypes.c_int64 * len(SLOTS))()
-        for name, value in support.slots.items():
-            self.slots[SLOT[name]] = value
-        plan = native.program.plan
-        self.first_output = len(plan["inputs"]) + len(plan["weights"]) + len(plan["persistent"])
-        self.buffers = (ctypes.c_int64 * (self.first_output + len(plan["buffers"]) + 2))()
-        self._kept: list[Any] = []
-        self._set(
-            main=native.program.main_address,
-            buffers=ctypes.addressof(self.buffers),
-            shared=ctypes.addressof(_SHARED.cells),
-            arena_buffer=self.first_output + len(plan["buffers"]),
-            epoch_cell=weights.epoch_address(),
-        )
-
-    def bind(self) -> Callable[..., Any]:
-        """The builtin; it owns this table."""
-        anchor = _Anchor(ctypes.addressof(self.slots).to_bytes(8, sys.byteorder))
-        anchor.table, anchor.slow = self, self.slow
-        self._set(slow=id(anchor.slow))
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        return make(ctypes.addressof(self.support.method), anchor, None)
+        self.native = native
+        self.chain = Chain(support.method, lambda: _CpuTable(native, support), self.slow)
 
     def slow(self, *args: Any) -> tuple[torch.Tensor, ...]:
         """Call in Python, then memoise this call's sizes and weights for the native code."""
-        self._set(valid=0)
+        status = SHARED.take_status()
+        if status:
+            raise eager_error(self.native.program.failure(status))
         results = self.native(*args)
-        if not self.busy:
-            self._memoise(args)
+        symbols = self.native.signature.symbols(args)
+        call = self.native.call(symbols)
+        head = self.chain.tables[0]
+        assert isinstance(head, _CpuTable)
+        if head.fits(call, args[: self.native.signature.tensors]):
+            table = self.chain.place(symbols)
+            if isinstance(table, _CpuTable):
+                table.memoise(args, call)
         return results
 
-    @property
-    def busy(self) -> bool:
-        """True while another thread runs what the table describes."""
-        return _SHARED.busy
 
-    def _memoise(self, args: tuple[Any, ...]) -> None:
-        native = self.native
-        call = native.call(native.signature.symbols(args))
-        tensors = args[: native.signature.tensors]
-        if not self._fits(call, tensors):
-            return
-        constants = native.constants(list(tensors))
-        context = native.program.contexts.current()
-        self._kept = [call, constants, tensors if native.weight_arguments else None]
-        arguments = self._arguments(args, call)
-        outputs = self._outputs(call)
-        for i, pointer in enumerate(constants.pointers):
-            self.buffers[len(native.input_arguments) + i] = pointer
-        _SHARED.reserve(call.prepared.arena_bytes)
-        self._kept += [arguments, outputs]
-        self._set(
-            context=context,
-            threads=torch.get_num_threads(),
-            dims=call.prepared.dims_address,
-            arguments=len(args),
-            argument_table=ctypes.addressof(arguments),
-            outputs=len(call.buffers),
-            output_table=ctypes.addressof(outputs),
-            epoch=weights.epoch(),
-            valid=1,
-        )
+class Table(entry.Table):
+    """What tables of parts have in common: rows of arguments and results. `buffers` is the array of pointers."""
 
-    def _fits(self, call: Call, tensors: tuple[Any, ...]) -> bool:
+    names = SLOT  # the table's slots
+    buffers: ctypes.Array
+
+    def __init__(self, native: Any, support: Support):
+        super().__init__(self.names, support.slots)
+        self.native, self.support = native, support
+        plan = native.program.plan
+        self.first_output = len(plan["inputs"]) + len(plan["weights"]) + len(plan["persistent"])
+        self.set(epoch_cell=weights.epoch_address())
+
+    def fits(self, call: Call, tensors: tuple[Any, ...]) -> bool:
         """True if native code can make this call: plain tensors laid out as expected, and all results whole buffers."""
         native = self.native
         if not all(isinstance(t, torch.Tensor) and t.numel() for t in tensors):
@@ -159,7 +113,8 @@ class Table:
         key = weights.fingerprint([tensors[i] for i in native.weight_arguments], native.frozen)
         return not native.weight_arguments or key is not None
 
-    def _arguments(self, args: tuple[Any, ...], call: Call) -> ctypes.Array:
+    def argument_rows(self, args: tuple[Any, ...], call: Call) -> ctypes.Array:
+        """What the arguments must be, in memory; `kept` must be a list by now."""
         native = self.native
         place = {argument: slot for slot, argument in enumerate(native.input_arguments)}
         weight_place = {a: len(native.input_arguments) + i for i, a in enumerate(native.weight_arguments)}
@@ -169,7 +124,7 @@ class Table:
             if i >= native.signature.tensors:
                 words += [INT, arg, 0, 0, 0, unused]
                 value = ctypes.c_int64(arg)
-                self._kept.append(value)
+                self.kept.append(value)
                 if i in place:
                     self.buffers[place[i]] = ctypes.addressof(value)
             elif i in weight_place and native.has_init:
@@ -178,56 +133,64 @@ class Table:
                 slot = place.get(i, weight_place.get(i, unused))
                 size, stride = self._numbers(call.sizes[i]), self._numbers(call.strides[i])
                 words += [TENSOR, arg.dim(), size, stride, 0, slot]
-        return (ctypes.c_int64 * (len(words) + ARGUMENT_WORDS))(*words)
+        return entry.rows(words, ARGUMENT_WORDS)
 
-    def _outputs(self, call: Call) -> ctypes.Array:
+    def output_rows(self, call: Call) -> ctypes.Array:
+        """What results to allocate, in memory."""
         words: list[int] = []
         for i, (size, stride, dtype) in enumerate(call.buffers):
             code = self.support.dtype_codes[dtype]
             words += [len(size), self._numbers(size), self._numbers(stride), code, self.first_output + i]
-        return (ctypes.c_int64 * (len(words) + OUTPUT_WORDS))(*words)
+        return entry.rows(words, OUTPUT_WORDS)
 
     def _numbers(self, values: tuple[int, ...]) -> int:
-        array = (ctypes.c_int64 * (len(values) + 1))(*values)
-        self._kept.append(array)
+        array = entry.rows(values, 1)
+        self.kept.append(array)
         return ctypes.addressof(array)
 
-    def _set(self, **slots: int) -> None:
-        for name, value in slots.items():
-            self.slots[self.names[name]] = value
 
+class _CpuTable(Table):
+    """One call of a part on the CPU."""
 
-class _Anchor(bytes):
-    """The `self` of a builtin: its content is the table's address, its attributes keep the table alive."""
+    native: Native
 
-    table: Table
-    slow: Callable[..., Any]
+    def __init__(self, native: Native, support: Support):
+        super().__init__(native, support)
+        count = self.first_output + len(native.program.plan["buffers"])
+        self.buffers = (ctypes.c_int64 * (count + 2))()
+        self.set(
+            main=native.program.main_address,
+            buffers=ctypes.addressof(self.buffers),
+            shared=ctypes.addressof(SHARED.cells),
+            arena_buffer=count,
+        )
 
-
-class _Shared:
-    """What all tables share: whether some thread is running a program, and the arena for it."""
-
-    def __init__(self) -> None:
-        self.cells = (ctypes.c_int64 * 2)()
-        self.block: Any = None
-        self.size = 0
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.cells[0])
-
-    def reserve(self, size: int) -> None:
-        """Make the arena at least `size` bytes; only while nothing runs."""
-        if size > self.size:
-            self.block, self.cells[1] = allocate(size)
-            self.size = size
-
-    def forget(self) -> None:
-        """In a forked child: no thread of the parent's runs here."""
-        self.cells[0] = 0
-
-
-_SHARED = _Shared()
+    def memoise(self, args: tuple[Any, ...], call: Call) -> None:
+        """Fill the table for calls like this one."""
+        native = self.native
+        tensors = args[: native.signature.tensors]
+        constants = native.constants(list(tensors))
+        context = native.program.contexts.current()
+        self.kept = [call, constants, tensors if native.weight_arguments else None]
+        arguments, outputs = self.argument_rows(args, call), self.output_rows(call)
+        self.kept += [arguments, outputs]
+        for i, pointer in enumerate(constants.pointers):
+            self.buffers[len(native.input_arguments) + i] = pointer
+        prepared = call.prepared
+        SHARED.reserve(prepared.arena_bytes)
+        touched = prepared.arena_bytes + sum(b.bytes for b in prepared.buffers) + sum(t.nbytes for t in tensors)
+        self.set(
+            context=context,
+            threads=torch.get_num_threads(),
+            release=int(touched > TINY),
+            dims=prepared.dims_address,
+            arguments=len(args),
+            argument_table=ctypes.addressof(arguments),
+            outputs=len(call.buffers),
+            output_table=ctypes.addressof(outputs),
+            epoch=weights.epoch(),
+            valid=1,
+        )
 
 
 @functools.cache
@@ -238,8 +201,6 @@ def _support() -> Support | None:
 def support(code: str, name: str, more: dict[str, int]) -> Support | None:
     """What tables for the entry with LLVM IR `code` share, with `more` slots; None if this torch lacks something."""
     weights.watch()  # a forked child must not run with its parent's threads: the epoch changes there
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_SHARED.forget)
     offset = compat.tensor_offset()
     try:
         torch_cpu, torch_python = torch_library("cpu"), torch_library("python")
@@ -264,8 +225,7 @@ def support(code: str, name: str, more: dict[str, int]) -> Support | None:
         image = Image(compile_llvm(code, ["lamina_entry"], name=name), name)
     except CompileError:
         return None
-    method = _MethodDef(b"lamina_entry", image.address("lamina_entry"), _METH_FASTCALL, None)
-    return Support(image, method, slots, codes)
+    return Support(image, entry.method(image.address("lamina_entry")), slots, codes)
 
 
 _CODED = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool)
@@ -275,8 +235,3 @@ _CODED += (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 def torch_library(name: str) -> ctypes.CDLL:
     """`libtorch_NAME`, which this process has loaded; OSError if this torch has none."""
     return ctypes.CDLL(str(Path(str(torch.__file__)).parent / "lib" / f"libtorch_{name}.so"))
-
-
-def addresses(library: Any, names: dict[str, str]) -> dict[str, int]:
-    """The addresses of exported functions; AttributeError if one is missing."""
-    return {slot: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for slot, name in names.items()}

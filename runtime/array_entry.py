@@ -19,7 +19,7 @@ import numpy as np
 from . import array_table as layout
 from . import threads
 from .arrays import numpy_dtype, pointer
-from .entry import SHARED, TINY, Chain, Table, method, python_functions, rows
+from .entry import SHARED, TINY, Chain, Table, addresses, method, rows
 from .errors import LaminaRuntimeError
 from .program import Prepared
 
@@ -176,7 +176,7 @@ def _facts() -> dict[str, int] | None:
     if sys.implementation.name != "cpython" or not build or object.__basicsize__ != 16 or not _layout_holds():
         return None
     try:
-        functions = python_functions(_PYTHON)
+        functions = addresses(ctypes.pythonapi, _PYTHON)
     except AttributeError:
         return None
     objects = {

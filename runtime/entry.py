@@ -16,7 +16,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from .arena import allocate
@@ -46,22 +46,34 @@ class _Anchor(bytes):
     """The `self` of a builtin: its content is the table's address, its attributes keep alive what native code reads."""
 
     table: Table
-    chain: Chain
+    chain: Any
 
 
 class Table:
     """The words of one call, by name; `valid` and `slow` must be among the names. `kept` lives as long as the words."""
 
-    def __init__(self, slot: dict[str, int], words: dict[str, int]):
+    def __init__(self, slot: Mapping[str, int], words: Mapping[str, int]):
         self._slot = slot
         self.slots = (ctypes.c_int64 * len(slot))()
         self.kept: Any = None
+        self.slow: Any = None  # what the word `slow` points to
         self.set(**words)
 
     def set(self, **words: int) -> None:
         """Write words."""
         for name, value in words.items():
             self.slots[self._slot[name]] = value
+
+
+def builtin(method: _MethodDef, table: Table, slow: Callable[..., Any], chain: Any = None) -> Callable[..., Any]:
+    """The builtin that reads `table` and calls `slow` where it cannot; it keeps all three alive, and `chain`."""
+    anchor = _Anchor(ctypes.addressof(table.slots).to_bytes(8, sys.byteorder))
+    anchor.table, anchor.chain = table, chain
+    table.slow = slow
+    table.set(slow=id(slow))
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(method), anchor, None)
 
 
 class Chain:
@@ -114,14 +126,11 @@ class Chain:
 
     def _append(self) -> int:
         table = self._make()
-        table.set(slow=id(self._slow))
-        anchor = _Anchor(ctypes.addressof(table.slots).to_bytes(8, sys.byteorder))
-        anchor.table, anchor.chain = table, self
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-        self._builtins.append(make(ctypes.addressof(self._method), anchor, None))
+        made = builtin(self._method, table, self._slow, self)
         if self.tables:
-            self.tables[-1].set(slow=id(self._builtins[-1]))
+            self.tables[-1].slow = made
+            self.tables[-1].set(slow=id(made))
+        self._builtins.append(made)
         self.tables.append(table)
         self._keys.append(None)
         return len(self.tables) - 1
@@ -164,14 +173,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SHARED.forget)
 
 
-def python_functions(names: dict[str, str]) -> dict[str, int]:
-    """Word -> address of a function of CPython's API; AttributeError where there is none."""
-    return {word: address_of(ctypes.pythonapi, name) for word, name in names.items()}
-
-
-def address_of(library: Any, name: str) -> int:
-    """The address of a function in a library; AttributeError where there is none."""
-    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+def addresses(library: Any, names: Mapping[str, str]) -> dict[str, int]:
+    """Word -> address of an exported function of `library`; AttributeError if one is missing."""
+    return {word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for word, name in names.items()}
 
 
 def rows(words: Sequence[int], row: int) -> ctypes.Array:

@@ -63,12 +63,26 @@ def test_values_change_and_results_are_fresh(part):
     assert torch.equal(one, kept)
 
 
-def test_other_sizes_take_the_slow_path_once(part):
-    compiled, (call,) = part(linear_softmax, torch.randn(3, 4), torch.randn(5, 4), dynamic=True)
-    for n in (6, 6, 2, 2, 9):
-        x, w = torch.randn(n, 4), torch.randn(5, 4)
+def test_sizes_are_remembered_side_by_side(part, monkeypatch):
+    w = torch.randn(5, 4)
+    compiled, (call,) = part(linear_softmax, torch.randn(3, 4), w, dynamic=True)
+    native = call.__self__.chain.tables[0].native
+    slow = []
+    python = type(native).__call__
+    monkeypatch.setattr(type(native), "__call__", lambda self, *args: slow.append(1) or python(self, *args))
+    for n in (6, 6, 2, 2, 9, 6, 2, 3):
+        x = torch.randn(n, 4)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x, w), linear_softmax(x, w))
+    assert len(slow) == 5  # twice for each new size; one that is seen once is not memoised
+
+
+def test_a_failed_check_is_raised_after_one_run(part):
+    table, index = torch.randn(3, 4), torch.tensor([0, 2])
+    compiled, (call,) = part(lambda table, index: table[index], table, index)
+    for _ in range(2):
+        with torch.no_grad(), pytest.raises(IndexError, match="index out of range"):
+            compiled(table, index + 1)
     assert fast_calls(entry_of(call))
 
 

@@ -11,6 +11,7 @@ from lamina.compiler.api import compile_graph, show_ir
 from lamina.frontend import cuda_entry, cuda_launcher, launcher, native_entry
 from lamina.runtime import cuda
 from lamina.runtime.cuda_program import CudaProgram
+from lamina.runtime.entry import addresses
 
 
 class FakeTorchCuda:
@@ -51,9 +52,9 @@ def gpu(monkeypatch):
         monkeypatch.setattr(cuda_launcher, "current_stream", lambda index: shared.stream)
         native = cuda_launcher.CudaNative(part, CudaProgram(program.manifest, program.image, cuda.device(0)))
         native.device = torch.device("cpu")
-        found = native_entry.addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH)
-        found |= native_entry.addresses(shared, cuda_entry._TORCH_CUDA)
-        found |= native_entry.addresses(fake, cuda_entry._DRIVER)
+        found = addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH)
+        found |= addresses(shared, cuda_entry._TORCH_CUDA)
+        found |= addresses(fake, cuda_entry._DRIVER)
         support = native_entry.support(cuda_entry.cuda_entry_ir(), "cuda_entry", found)
         call = cuda_entry._CudaTable(native, support, graphs).bind()
         call(*tensors)  # in Python; the next is native
@@ -68,14 +69,14 @@ def gpu(monkeypatch):
 def slow_calls(call):
     """Counts the calls that leave the native code."""
     table, counted = call.__self__.table, []
-    slow = call.__self__.slow
+    slow = table.slow
 
     def counting(*args):
         counted.append(args)
         return slow(*args)
 
-    call.__self__.slow = counting
-    table._set(slow=id(counting))
+    table.slow = counting
+    table.set(slow=id(counting))
     return counted
 
 
