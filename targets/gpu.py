@@ -8,12 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..dialects.op import all_ops
 from .target import Target, TargetError
 
 if TYPE_CHECKING:
     from mlir import ir
 
 KINDS = frozenset(("loops", "concat"))  # kernels that there is an emitter for on all GPUs
+
+
+def is_direct(kind: str) -> bool:
+    """True for the kinds of kernels that `lamina-emit-gpu-direct` emits: right, but not fast."""
+    op = all_ops().get(kind)
+    return op is not None and op.category == "direct"
 
 
 @dataclass(frozen=True)

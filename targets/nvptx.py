@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .gpu import KINDS, GpuTarget, no_kernel, stages_of
+from .gpu import KINDS, GpuTarget, is_direct, no_kernel, stages_of
 from .target import Features, Target
 
 # math functions that have an implementation of ours in nvptx_math; lamina-expand-math makes arithmetic of the others
@@ -28,6 +28,8 @@ EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
+    if is_direct(kind):
+        return ("lamina-emit-gpu-direct", EXPAND, *TO_NVVM)
     if kind in KINDS or plain:
         return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
     raise no_kernel(target, kind)

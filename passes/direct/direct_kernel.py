@@ -48,6 +48,8 @@ class Scalars(ScalarMath):
 class DirectKernel:
     """The kernel of `graph` around `root`, on its way to loops: opens the loops-level function beside the old one."""
 
+    strip = 64  # neighbouring columns that a work item walks along together
+
     def __init__(self, graph: TensorGraph, root: ir.Operation):
         cls = op_class(root)
         assert cls is not None

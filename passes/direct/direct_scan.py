@@ -13,7 +13,6 @@ from ...dialects.dims import Dim, ceildiv, dim_min, floordiv, product
 from ..linalg.scalar_core import Scalar, highest, kind, lowest
 from .direct_kernel import DirectKernel, Scalars, around, grain
 
-STRIP = 64
 LANES = 4  # an f64 addition takes four cycles: one row alone would wait for each
 
 # step(s, element, position, *accumulators) -> the next accumulators, which are what is stored
@@ -129,17 +128,17 @@ def _strips(
     k: DirectKernel, inits: Inits, step: Step, results: list[str], outer: Sequence[Dim], n: Dim, inner: Sequence[Dim]
 ) -> tuple[Dim, Dim]:
     x, width = k.operands["x"], product(inner)
-    strips = ceildiv(width, STRIP)
-    buffers = [k.scratch(STRIP, dtype) for _, dtype in inits]
+    strips = ceildiv(width, k.strip)
+    buffers = [k.scratch(k.strip, dtype) for _, dtype in inits]
     with k.loop(product(outer) * strips, k.begin, k.end) as item:
         front, strip = k.ranges.delinearize(item, (product(outer), strips))
         before = k.ranges.delinearize(front, outer)
-        first = strip * STRIP
-        columns = k.b.bind_fresh(k.b.dim(dim_min(STRIP, width - first)))
-        with k.loop(STRIP, 0, columns) as c:
+        first = strip * k.strip
+        columns = k.b.bind_fresh(k.b.dim(dim_min(k.strip, width - first)))
+        with k.loop(k.strip, 0, columns) as c:
             for buffer, (value, dtype) in zip(buffers, inits):
                 k.put(buffer, c, k.s.const(value, dtype))
-        with k.loop(n) as i, k.loop(STRIP, 0, columns) as c:
+        with k.loop(n) as i, k.loop(k.strip, 0, columns) as c:
             column = k.b.bind_fresh(k.b.dim(first + c))
             value = k.read(x, (*before, i, *k.ranges.delinearize(column, inner)))
             acc = [k.load(buffer, c, dtype) for buffer, (_, dtype) in zip(buffers, inits)]
@@ -147,7 +146,7 @@ def _strips(
             for buffer, scalar in zip(buffers, made):
                 k.put(buffer, c, scalar)
             _store(k, results, (front * n + i) * width + first + c, made)
-    return product(outer) * strips, grain(n * STRIP * 2)
+    return product(outer) * strips, grain(n * k.strip * 2)
 
 
 def _store(k: DirectKernel, results: list[str], offset: Dim, values: Sequence[Scalar]) -> None:

@@ -103,6 +103,13 @@ class _Shared:
         self.offset = block * size
 
 
+class _Part:
+    """A buffer of each thread's own: memory of its own, or a part of one that threads share."""
+
+    def __init__(self, data: np.ndarray, size: int, offset: np.ndarray):
+        self.data, self.size, self.offset = data, size, offset
+
+
 class _Stage:
     """One launch: `self.env` holds a row per thread for each value."""
 
@@ -128,7 +135,7 @@ class _Stage:
     def ops(self, block: ir.Block, mask: np.ndarray) -> list[Any]:
         for op in block.operations:
             op = op.operation
-            if op.name in ("scf.yield", "gpu.return"):
+            if op.name in ("scf.yield", "scf.condition", "gpu.return"):
                 return [self.env[v] for v in op.operands]
             getattr(self, "_" + op.name.replace(".", "_"), self._scalar)(op, mask)
         return []
@@ -157,6 +164,22 @@ class _Stage:
             at = at + step
         self.env.update(zip(op.results, carried))
 
+    def _scf_while(self, op: ir.Operation, mask: np.ndarray) -> None:
+        before, after = (r.blocks[0] for r in op.regions)
+        carried = [self.whole(self.env[v]) for v in op.operands]
+        results = [np.zeros(self.lanes, dtype_of(r.type)) for r in op.results]
+        active = mask
+        while active.any():
+            self.env.update(zip(before.arguments, carried))
+            goes_on, *passed = self.ops(before, active)
+            results = [_where(active, self.whole(p), r) for p, r in zip(passed, results)]
+            active = active & self.whole(goes_on)
+            self.env.update(zip(after.arguments, results))
+            if active.any():
+                made = self.ops(after, active)
+                carried = [_where(active, self.whole(m), c) for m, c in zip(made, carried)]
+        self.env.update(zip(op.results, results))
+
     def _gpu_thread_id(self, op: ir.Operation, mask: np.ndarray) -> None:
         self.env[op.results[0]] = self.ids["thread_id x"]
 
@@ -179,7 +202,7 @@ class _Stage:
         wrong = mask & ((index < 0) | (index + width > size))
         assert not wrong.any(), f"access at {index[wrong][:4]} of {width} in a buffer of {size}"
         index = np.where(mask, index, 0)
-        if isinstance(memref, _Shared):
+        if isinstance(memref, (_Shared, _Part)):
             return memref.data, index + memref.offset
         return memref, index
 
@@ -217,6 +240,28 @@ class _Stage:
 
     def _memref_get_global(self, op: ir.Operation, mask: np.ndarray) -> None:
         self.env[op.results[0]] = self.constants[ir.FlatSymbolRefAttr(op.attributes["name"]).value]
+
+    def _memref_cast(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self.env[op.operands[0]]
+
+    _memref_memory_space_cast = _memref_cast
+
+    def _memref_alloca(self, op: ir.Operation, mask: np.ndarray) -> None:
+        type = ir.MemRefType(op.results[0].type)
+        size = type.shape[0]
+        data = poisoned(self.lanes * size, dtype_of(type.element_type))
+        self.env[op.results[0]] = _Part(data, size, np.arange(self.lanes) * size)
+
+    def _memref_view(self, op: ir.Operation, mask: np.ndarray) -> None:
+        data, shift, size = (self.env[v] for v in op.operands)
+        dtype = dtype_of(ir.MemRefType(op.results[0].type).element_type)
+        assert not (shift[mask] % dtype.itemsize).any(), "a misaligned part of a buffer"
+        assert (shift[mask] + size[0] * dtype.itemsize <= data.size).all(), "a part outside its buffer"
+        whole = data[: data.size // dtype.itemsize * dtype.itemsize].view(dtype)
+        self.env[op.results[0]] = _Part(whole, int(size[0]), shift // dtype.itemsize)
+
+    def _memref_extract_aligned_pointer_as_index(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = np.array([self.env[op.operands[0]].__array_interface__["data"][0]], np.int64)
 
     # -- values --------------------------------------------------------------------------------------------------------
     def _vector_broadcast(self, op: ir.Operation, mask: np.ndarray) -> None:
