@@ -16,8 +16,8 @@ import torch
 
 from ..runtime import cuda
 from ..runtime.cuda_graph import Graph
-from ..runtime.cuda_program import DEVICE_ALIGN
-from ..runtime.cuda_walk import Copy, Walk
+from ..runtime.gpu_program import DEVICE_ALIGN
+from ..runtime.gpu_walk import Copy, Walk
 from ..runtime.entry import addresses, builtin
 from . import native_entry, weights
 from .cuda_entry_code import CUDA_SLOT, STEP_WORDS, cuda_entry_ir

@@ -18,8 +18,8 @@ import torch
 
 from ..dialects.dtypes import size as item_size
 from ..runtime import cuda
-from ..runtime.cuda_program import DEVICE_ALIGN, CudaProgram, target_of
 from ..runtime.errors import LaminaRuntimeError
+from ..runtime.gpu_program import DEVICE_ALIGN, GpuProgram
 from ..runtime.program import Constants, OutputSpec
 from . import values, weights
 from .convert import Part
@@ -42,7 +42,7 @@ def index_of(device: torch.device) -> int:
 @functools.cache
 def target_for(index: int) -> str:
     """The target for GPU number `index`."""
-    return target_of(cuda.device(index))
+    return cuda.target_of(cuda.device(index))
 
 
 def load(
@@ -52,7 +52,7 @@ def load(
     from . import cuda_entry
 
     torch.cuda.init()
-    native = CudaNative(part, CudaProgram(manifest, image, cuda.device(index_of(device))), frozen)
+    native = CudaNative(part, GpuProgram(manifest, image, cuda.device(index_of(device))), frozen)
     return cuda_entry.bind(native, graphs) or native
 
 
@@ -64,9 +64,9 @@ def current_stream(index: int) -> int:
 class CudaNative(Native):
     """A loaded part on a GPU."""
 
-    program: CudaProgram
+    program: GpuProgram
 
-    def __init__(self, part: Part, program: CudaProgram, frozen: bool = False):
+    def __init__(self, part: Part, program: GpuProgram, frozen: bool = False):
         super().__init__(part, program, frozen)
         self.device = torch.device("cuda", program.device.index)
 

@@ -25,7 +25,7 @@ from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram
 
 if TYPE_CHECKING:
-    from .cuda_model import CudaModel
+    from .gpu_model import GpuModel
 
 __all__ = ["LaminaRuntimeError", "Model", "Session", "load"]
 
@@ -37,20 +37,20 @@ def load(
     target: str | None = None,
     verify: bool = False,
     threads: int | None = None,
-) -> Model | CudaModel:
-    """Load an entry point of an artifact for this machine, or with `device="cuda:0"` for a GPU (a CudaModel).
+) -> Model | GpuModel:
+    """Load an entry point of an artifact for this machine, or for a GPU, `device="cuda:0"` or `"hip:0"` (a GpuModel).
 
     `target` names one of the artifact's targets instead of the best; `verify` checks the hashes of all weights;
     `threads` limits the threads of a call. ArtifactError says why a file cannot be loaded. Loading runs the
     artifact's code: load only files that you trust.
     """
     if device != "cpu":
-        from .cuda_model import CudaModel, parse_device
+        from .gpu_model import GpuModel, parse_device
 
         place = parse_device(device)
         artifact = read_artifact(path, verify)
         with reading(artifact.path):
-            return CudaModel(artifact, entry, place, target)
+            return GpuModel(artifact, entry, place, target)
     artifact = read_artifact(path, verify)
     with reading(artifact.path):
         return Model(artifact, entry, artifact.choose(entry, target), threads)

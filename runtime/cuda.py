@@ -12,7 +12,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from . import dlpack
 from .errors import LaminaRuntimeError
+from .gpu_device import StatusWords
 
 _OUT_OF_MEMORY, _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 2, 209, 200, 218, 222
 _HOST_PORTABLE_MAPPED = 3
@@ -67,6 +69,8 @@ def check(code: int, what: str) -> None:
 class Device:
     """One GPU and its primary context."""
 
+    kind, arch, dlpack = "cuda", "nvptx64", dlpack.CUDA
+
     def __init__(self, index: int):
         cu = driver()
         count = ctypes.c_int()
@@ -110,10 +114,39 @@ class Device:
         self.use()
         check(driver().cuStreamSynchronize(ctypes.c_void_p(stream)), "running on the device")
 
+    # -- code ------------------------------------------------------------------------------------------------------
+    def module(self, code: Sequence[bytes], name: str) -> Module:
+        """Load PTX or a cubin; see Module."""
+        return Module(self, *code, name)
+
+    def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> TensorMap:  # fmt: skip
+        """A TMA descriptor."""
+        return TensorMap(base, dtype, sizes, strides, box, swizzle)
+
+    def launcher(self) -> Any:
+        """`cuLaunchKernel`."""
+        return driver().cuLaunchKernel
+
+    def check(self, code: int, what: str) -> None:
+        """Raise the CudaError of a failed call."""
+        check(code, what)
+
+    def require(self, target: str) -> None:
+        """A LaminaRuntimeError unless code for `target` runs here."""
+        check_device(target, self)
+
+    def preference(self, target: str) -> Any:
+        """The newest architecture, and of that the one with all features."""
+        return int(target.removeprefix("sm_").rstrip("a")), target.endswith("a")
+
     # -- memory ----------------------------------------------------------------------------------------------------
     def allocate(self, size: int, stream: int = 0) -> Memory:
         """Uninitialised device memory, in the order of `stream`; freed in that order when the object goes."""
         return Memory(self, size, stream)
+
+    def mapped(self, count: int) -> Mapped:
+        """`count` int32 in host memory that the device can write."""
+        return Mapped(self, count)
 
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device and host memory, either way, in the order of `stream`."""
@@ -145,8 +178,8 @@ class Memory:
                 pass
 
 
-class Mapped:
-    """`count` int32 in host memory that the device can write, zero at first."""
+class Mapped(StatusWords):
+    """`count` int32 in host memory that the device can write."""
 
     def __init__(self, device: Device, count: int):
         device.use()
@@ -157,19 +190,7 @@ class Mapped:
             "allocating mapped memory",
         )
         check(driver().cuMemHostGetDevicePointer_v2(ctypes.byref(pointer), address, 0), "mapping memory")
-        self.pointer, self.address, self.count = pointer.value, address.value or 0, max(count, 1)
-        self._bytes = (ctypes.c_char * size).from_address(self.address)
-        self._values = (ctypes.c_int32 * self.count).from_address(self.address)
-        self._zero = bytes(size)
-        ctypes.memset(self.address, 0, size)
-
-    def take(self) -> tuple[int, int] | None:
-        """The first non-zero value as (position, value), or None; all are zero afterwards."""
-        if self._bytes.raw == self._zero:
-            return None
-        found = next((i, v) for i, v in enumerate(self._values) if v)
-        ctypes.memset(self.address, 0, len(self._zero))
-        return found
+        super().__init__(address.value or 0, pointer.value, count)
 
     def __del__(self) -> None:
         try:
@@ -260,3 +281,21 @@ def device(index: int = 0) -> Device:
         if index not in _devices:
             _devices[index] = Device(index)
         return _devices[index]
+
+
+def check_device(arch: str, device: Device) -> None:
+    """A LaminaRuntimeError unless code for `arch` (such as sm_90a) runs on `device`."""
+    number = arch.removeprefix("sm_").rstrip("a")
+    wanted = int(number[:-1]), int(number[-1])
+    fits = device.capability == wanted if arch.endswith("a") else device.capability >= wanted
+    if not fits:
+        raise LaminaRuntimeError(f"the code is for {arch}, and {device} cannot run it; compile for {target_of(device)}")
+
+
+def target_of(device: Device) -> str:
+    """The best target for a device."""
+    if device.capability == (9, 0):
+        return "sm_90a"
+    if device.capability >= (8, 0):
+        return "sm_80"
+    raise LaminaRuntimeError(f"{device} is too old; compute capability 8.0 or newer is needed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 
 from . import cuda
-from .cuda_walk import Launch, Walk
+from .gpu_walk import Launch, Walk
 
 
 class KernelNode(ctypes.Structure):

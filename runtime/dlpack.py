@@ -12,7 +12,8 @@ from typing import Any
 
 from .errors import LaminaRuntimeError
 
-CUDA = 2
+CUDA, ROCM = 2, 10  # device types
+_KINDS = {CUDA: "cuda", ROCM: "hip"}
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _CODES = {"i": _INT, "u": _UINT, "f": _FLOAT}
 
@@ -75,16 +76,17 @@ class _Owner:
             self._managed.contents.deleter(self._managed)
 
 
-def take(value: Any, device: int, stream: int, name: str) -> tuple[int, tuple[int, ...], str, Any]:
-    """Address, shape, element type and owner of a contiguous array on GPU `device`; `name` is for messages.
+def take(value: Any, device: int, stream: int, name: str, kind: int = CUDA) -> tuple[int, tuple[int, ...], str, Any]:
+    """Address, shape, element type and owner of a contiguous array on GPU `device` of a kind; `name` is for messages.
 
     The producer makes its memory ready for `stream`.
     """
-    kind, index = value.__dlpack_device__()
-    if kind != CUDA or index != device:
-        where = f"cuda:{index}" if kind == CUDA else "another kind of device"
-        raise LaminaRuntimeError(f"input '{name}' is on {where}, the model on cuda:{device}; move it there")
-    capsule = value.__dlpack__(stream=stream or 1)  # 1 is DLPack's number of the default stream
+    found, index = value.__dlpack_device__()
+    if (found, index) != (kind, device):
+        where = f"{_KINDS[found]}:{index}" if found in _KINDS else "another kind of device"
+        raise LaminaRuntimeError(f"input '{name}' is on {where}, the model on {_KINDS[kind]}:{device}; move it there")
+    # DLPack's number of the default stream is 1 for CUDA, 0 for ROCm
+    capsule = value.__dlpack__(stream=stream or int(kind == CUDA))
     managed = ctypes.cast(_python.PyCapsule_GetPointer(capsule, _NAME), ctypes.POINTER(_Managed))
     _python.PyCapsule_SetName(capsule, _USED)
     t = managed.contents.tensor
@@ -103,7 +105,7 @@ def _release(managed: Any) -> None:
     _alive.pop(ctypes.addressof(managed.contents), None)
 
 
-def give(address: int, shape: Sequence[int], dtype: str, device: int, owner: Any) -> Any:
+def give(address: int, shape: Sequence[int], dtype: str, device: int, owner: Any, kind: int = CUDA) -> Any:
     """A capsule for contiguous device memory; `owner` lives as long as whoever takes it wants."""
     rank = len(shape)
     strides, step = [], 1
@@ -113,7 +115,7 @@ def give(address: int, shape: Sequence[int], dtype: str, device: int, owner: Any
     sizes = (ctypes.c_int64 * max(2 * rank, 1))(*shape, *reversed(strides))
     managed = _Managed()
     t = managed.tensor
-    t.data, t.device_type, t.device_id, t.ndim = address, CUDA, device, rank
+    t.data, t.device_type, t.device_id, t.ndim = address, kind, device, rank
     (t.code, t.bits), t.lanes = _code(dtype), 1
     pointer = ctypes.POINTER(ctypes.c_int64)
     t.shape = ctypes.cast(sizes, pointer)

@@ -34,7 +34,8 @@ from lamina.dialects.op import all_ops
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend.values import torch_dtype
 from lamina.runtime import cuda
-from lamina.runtime.cuda_program import CudaProgram, target_of
+from lamina.runtime.cuda import target_of
+from lamina.runtime.gpu_program import GpuProgram
 
 LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
 
@@ -65,7 +66,7 @@ def run_graph(graph: Graph, tensors: list[torch.Tensor], types: list[TensorType]
     """The outputs of `graph` on the GPU, which are whole buffers."""
     device = cuda.device(0)
     made = compile_graph(graph, target_of(device))
-    program = CudaProgram(made.manifest, made.image, device)
+    program = GpuProgram(made.manifest, made.image, device)
     names = [i["name"] for i in program.plan["inputs"]]
     given = {i.name: t for i, t in zip(graph.inputs, tensors)}
     prepared = program.prepare(())

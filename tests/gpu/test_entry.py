@@ -10,7 +10,7 @@ from support.fake_cuda import FakeDriver
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.frontend import cuda_entry, cuda_launcher, launcher, native_entry
 from lamina.runtime import cuda
-from lamina.runtime.cuda_program import CudaProgram
+from lamina.runtime.gpu_program import GpuProgram
 from lamina.runtime.entry import addresses
 
 
@@ -50,7 +50,7 @@ def gpu(monkeypatch):
         program = compile_graph(part.graph, "sm_90a")
         fake = FakeDriver(show_ir(part.graph, "loops", "sm_90a")).install(monkeypatch)
         monkeypatch.setattr(cuda_launcher, "current_stream", lambda index: shared.stream)
-        native = cuda_launcher.CudaNative(part, CudaProgram(program.manifest, program.image, cuda.device(0)))
+        native = cuda_launcher.CudaNative(part, GpuProgram(program.manifest, program.image, cuda.device(0)))
         native.device = torch.device("cpu")
         found = addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH)
         found |= addresses(shared, cuda_entry._TORCH_CUDA)

@@ -9,7 +9,7 @@ import lamina
 from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend import launcher
-from lamina.runtime import cuda, cuda_program, dlpack
+from lamina.runtime import cuda, dlpack
 from lamina.runtime.errors import ArtifactError, LaminaRuntimeError
 from lamina.runtime.gpu_image import pack, unpack
 
@@ -48,17 +48,17 @@ def test_other_bytes_are_refused():
 @pytest.mark.parametrize(("arch", "fits"), [("sm_80", True), ("sm_90", True), ("sm_90a", True), ("sm_100", False)])
 def test_code_for_another_gpu_is_refused(arch, fits):
     if fits:
-        cuda_program.check_device(arch, FakeDevice())
+        cuda.check_device(arch, FakeDevice())
         return
     with pytest.raises(LaminaRuntimeError, match="compile for sm_90a"):
-        cuda_program.check_device(arch, FakeDevice())
+        cuda.check_device(arch, FakeDevice())
 
 
 @no_driver
 def test_without_a_driver_the_error_says_so():
     with pytest.raises(cuda.CudaError, match="no NVIDIA driver"):
         cuda.device(0)
-    with pytest.raises(LaminaRuntimeError, match="devices: cpu, cuda, cuda:N"):
+    with pytest.raises(LaminaRuntimeError, match="devices: cpu, cuda, cuda:N, hip, hip:N"):
         lamina.load("nothing.lamina", device="tpu")
 
 

@@ -15,28 +15,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import cuda
 from .arena import plan_offsets
 from .errors import LaminaRuntimeError
+from .gpu_device import Device, Module, TensorMap
 from .sizes import Size, evaluate_size
 
 ALIGN = 256  # bytes, of buffers in the arena
 
 # kernel name -> (its header, its module on the device); see gpu_image.py
-Kernels = Callable[[str], tuple[Mapping[str, Any], cuda.Module]]
+Kernels = Callable[[str], tuple[Mapping[str, Any], Module]]
 
 
 @dataclass(frozen=True)
 class Descriptor:
     """A TMA descriptor of a launch, and the slot of the table that holds its base pointer."""
 
-    map: cuda.TensorMap
+    map: TensorMap
     slot: int
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One stage, ready for cuLaunchKernel."""
+    """One stage, ready for the driver's launch function."""
 
     shape: tuple[Any, ...]  # function, grid, block, dynamic shared memory
     parameters: ctypes.Array
@@ -74,9 +74,9 @@ class Walk:
         if self.bytes:
             self.table[fixed : fixed + len(self.offsets)] = [arena + o for o in self.offsets]
 
-    def launch(self, device: cuda.Device, stream: int) -> None:
+    def launch(self, device: Device, stream: int) -> None:
         """Enqueue everything on `stream`, with the pointers that were placed."""
-        launch_kernel, table = cuda.driver().cuLaunchKernel, self.table
+        launch_kernel, table = device.launcher(), self.table
         for step in self.steps:
             if isinstance(step, Copy):
                 device.copy(table[step.to], table[step.source] + step.offset, step.size, stream)
@@ -85,7 +85,7 @@ class Walk:
                 descriptor.map.point_to(table[descriptor.slot])
             code = launch_kernel(*step.shape, stream, step.parameters, None)
             if code:
-                cuda.check(code, f"launching a kernel of '{self.name}'")
+                device.check(code, f"launching a kernel of '{self.name}'")
 
 
 def build(
@@ -93,7 +93,7 @@ def build(
     spaces: Mapping[str, int],
     known: Mapping[str, int],
     status: int,
-    device: cuda.Device,
+    device: Device,
     kernels: Kernels,
     name: str,
 ) -> Walk:
@@ -131,7 +131,7 @@ def build(
         slots.update({f"scratch:{i}": scratch[number] + i for i in range(len(header["scratch"]))})
         at += 1 + len(values)
         local = {**dict(zip(header["symbols"], values)), "sms": device.sms}
-        stages = (_launch(stage, slots, local, table, module, status) for stage in header["stages"])
+        stages = (_launch(stage, slots, local, table, module, device, status) for stage in header["stages"])
         launches += [s for s in stages if s is not None]
 
     def copies(key: str) -> list[Copy]:
@@ -148,7 +148,8 @@ def _launch(
     slots: Mapping[str, int],
     local: Mapping[str, int],
     table: ctypes.Array,
-    module: cuda.Module,
+    module: Module,
+    device: Device,
     valid: int,
 ) -> Launch | None:
     """One stage; None if its grid is empty. `valid` is an address that a descriptor may have before it gets its own."""
@@ -158,7 +159,7 @@ def _launch(
     descriptors = []
     for entry in stage["tma"]:
         sizes, strides = _values(entry["sizes"], local), _values(entry["strides"], local)
-        made = cuda.TensorMap(valid, entry["type"], sizes, strides, entry["box"], entry.get("swizzle", 0))
+        made = device.tensor_map(valid, entry["type"], sizes, strides, entry["box"], entry.get("swizzle", 0))
         descriptors.append(Descriptor(made, slots[entry["base"]]))
     address = ctypes.addressof(table)
     parameters = (ctypes.c_void_p * max(len(stage["args"]), 1))(

@@ -1,11 +1,11 @@
 """A program on a GPU: the plan walked launch by launch, on raw device pointers.
 
-    program = CudaProgram(manifest, image, cuda.device(0))
+    program = GpuProgram(manifest, image, cuda.device(0))
     constants = program.initialize(weight pointers)
     prepared = program.prepare(symbols)
     program.run(prepared, inputs, outputs, constants, stream=stream)
 
-A call fills a table of pointers and enqueues launches that read it (`cuda_walk.py`). A failed run-time check leaves its
+A call fills a table of pointers and enqueues launches that read it (`gpu_walk.py`). A failed run-time check leaves its
 code in memory of the host and is raised by the next call, or by `check_status` after a synchronisation.
 """
 
@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from . import cuda
 from .arrays import ITEM_SIZE
-from .cuda_walk import Walk, build
-from .errors import ArtifactError, LaminaRuntimeError
+from .errors import ArtifactError
+from .gpu_device import Device, Module, StatusWords
 from .gpu_image import unpack
+from .gpu_walk import Walk, build
 from .program import Constants, LoadedProgram, Prepared
 from .sizes import compile_sizes
 from .threads import ABI
@@ -32,19 +32,19 @@ DEVICE_ALIGN = 16  # what kernels expect of every buffer
 Allocate = Callable[[int], tuple[int, Any]]
 
 
-class CudaProgram(LoadedProgram):
+class GpuProgram(LoadedProgram):
     """A program for one device."""
 
-    def __init__(self, manifest: Mapping[str, Any], image: bytes, device: cuda.Device, name: str = ""):
+    def __init__(self, manifest: Mapping[str, Any], image: bytes, device: Device, name: str = ""):
         plan = manifest["plan"]
         if plan["abi"] != ABI:
             raise ArtifactError(f"the code has kernel ABI {plan['abi']}, this runtime has {ABI}; compile it again")
         self.manifest, self.plan, self.device = manifest, plan, device
         self.name = name or manifest.get("name", "main")
         header, kernels = unpack(image)
-        check_device(header["arch"], device)
+        device.require(header["arch"])
         self._code = {n: unpack(k) for n, k in zip(header["kernels"], kernels)}
-        self._modules: dict[str, cuda.Module] = {}
+        self._modules: dict[str, Module] = {}
         self._symbols = [s["name"] for s in plan["symbols"]]
         self._evaluate = compile_sizes(self._expressions(), self._symbols)
         self._lifetimes = [(b["first"], b["last"]) for b in plan["arena"]]
@@ -52,7 +52,7 @@ class CudaProgram(LoadedProgram):
         self._walks: dict[tuple[int, ...], Walk] = {}
         self._lock = threading.Lock()
         self._running = threading.Lock()
-        self.status = cuda.Mapped(device, len(plan["launches"]))
+        self.status = device.mapped(len(plan["launches"]))
         self._count = [len(plan[k]) for k in ("inputs", "weights", "persistent", "buffers")]
         self.constants = Constants()
 
@@ -76,7 +76,7 @@ class CudaProgram(LoadedProgram):
         pointers = (*weights, *made)
         if plan["init"] is not None:
             order = ("weight", "persistent")
-            status = cuda.Mapped(self.device, len(plan["init"]["launches"]))
+            status = self.device.mapped(len(plan["init"]["launches"]))
             counts = [len(plan["weights"]), len(plan["persistent"])]
             walk = self._build(plan["init"], order, counts, {}, status)
             kept += [walk, status]
@@ -141,31 +141,13 @@ class CudaProgram(LoadedProgram):
         spaces: Sequence[str],
         counts: Sequence[int],
         known: Mapping[str, int],
-        status: cuda.Mapped,
+        status: StatusWords,
     ) -> Walk:
         given = dict(zip(spaces, counts))
         return build(plan, given, known, status.pointer, self.device, self._kernel, self.name)
 
-    def _kernel(self, name: str) -> tuple[dict[str, Any], cuda.Module]:
-        header, (ptx, cubin) = self._code[name]
+    def _kernel(self, name: str) -> tuple[dict[str, Any], Module]:
+        header, code = self._code[name]
         if name not in self._modules:
-            self._modules[name] = cuda.Module(self.device, ptx, cubin, name)
+            self._modules[name] = self.device.module(code, name)
         return header, self._modules[name]
-
-
-def check_device(arch: str, device: cuda.Device) -> None:
-    """A LaminaRuntimeError unless code for `arch` (such as sm_90a) runs on `device`."""
-    number = arch.removeprefix("sm_").rstrip("a")
-    wanted = int(number[:-1]), int(number[-1])
-    fits = device.capability == wanted if arch.endswith("a") else device.capability >= wanted
-    if not fits:
-        raise LaminaRuntimeError(f"the code is for {arch}, and {device} cannot run it; compile for {target_of(device)}")
-
-
-def target_of(device: cuda.Device) -> str:
-    """The best target for a device."""
-    if device.capability == (9, 0):
-        return "sm_90a"
-    if device.capability >= (8, 0):
-        return "sm_80"
-    raise LaminaRuntimeError(f"{device} is too old; compute capability 8.0 or newer is needed")

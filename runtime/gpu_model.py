@@ -1,4 +1,4 @@
-"""Artifacts on a GPU: `lamina.load("model.lamina", device="cuda:0")`. Only NVIDIA's driver is needed.
+"""Artifacts on a GPU: `lamina.load("model.lamina", device="cuda:0")`, or `"hip:0"`. Only the GPU's driver is needed.
 
     y = model(x)                     # x: a numpy array, which is copied, or an array on the device, which is not
     np.asarray(y), torch.from_dlpack(y)
@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from . import cuda, dlpack
+from . import cuda, dlpack, hip
 from .arrays import ITEM_SIZE, as_array, dtype_name, numpy_dtype
 from .artifact import Artifact
-from .cuda_program import DEVICE_ALIGN, CudaProgram, check_device
 from .errors import ArtifactError, LaminaRuntimeError
+from .gpu_device import Device
+from .gpu_program import DEVICE_ALIGN, GpuProgram
 from .program import Constants, OutputSpec
 from .signature import Signature
 
@@ -27,18 +28,18 @@ from .signature import Signature
 class DeviceArray:
     """A contiguous array on a GPU, for anything that speaks DLPack, the CUDA array interface or numpy."""
 
-    def __init__(self, device: cuda.Device, pointer: int, shape: Sequence[int], dtype: str, owner: Any, stream: int):
+    def __init__(self, device: Device, pointer: int, shape: Sequence[int], dtype: str, owner: Any, stream: int):
         self.device, self.pointer, self.shape, self.dtype = device, pointer, tuple(shape), dtype
         self._owner, self.stream = owner, stream
 
     @staticmethod
-    def empty(device: cuda.Device, shape: Sequence[int], dtype: str, stream: int) -> DeviceArray:
+    def empty(device: Device, shape: Sequence[int], dtype: str, stream: int) -> DeviceArray:
         """Uninitialised memory."""
         memory = device.allocate(prod(shape) * ITEM_SIZE[dtype], stream)
         return DeviceArray(device, memory.pointer, shape, dtype, memory, stream)
 
     @staticmethod
-    def of(device: cuda.Device, array: np.ndarray, stream: int) -> DeviceArray:
+    def of(device: Device, array: np.ndarray, stream: int) -> DeviceArray:
         """A copy of a numpy array."""
         source = np.ascontiguousarray(array)
         made = DeviceArray.empty(device, array.shape, dtype_name(array.dtype), stream)
@@ -52,7 +53,7 @@ class DeviceArray:
         return prod(self.shape) * ITEM_SIZE[self.dtype]
 
     def __repr__(self) -> str:
-        return f"<{self.dtype}{list(self.shape)} on cuda:{self.device.index}>"
+        return f"<{self.dtype}{list(self.shape)} on {self.device.kind}:{self.device.index}>"
 
     def copy(self) -> DeviceArray:
         """A copy on the device."""
@@ -80,50 +81,53 @@ class DeviceArray:
         return {"shape": self.shape, "typestr": typestr, "data": (self.pointer, False), "version": 3, "stream": self.stream or 1}  # fmt: skip
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return dlpack.CUDA, self.device.index
+        return self.device.dlpack, self.device.index
 
     def __dlpack__(self, *, stream: Any = None, **unused: Any) -> Any:
         if stream not in (None, -1) and (stream or 1) != (self.stream or 1):
             self.device.synchronize(self.stream)
-        return dlpack.give(self.pointer, self.shape, self.dtype, self.device.index, self)
+        return dlpack.give(self.pointer, self.shape, self.dtype, self.device.index, self, self.device.dlpack)
 
 
-def parse_device(text: str) -> cuda.Device:
-    """The device that `cuda` or `cuda:1` names."""
+def parse_device(text: str) -> Device:
+    """The device that `cuda`, `cuda:1` or `hip:0` names."""
     kind, _, number = text.partition(":")
-    if kind != "cuda" or not (number.isdigit() or not number):
-        raise LaminaRuntimeError(f"device '{text}' is not supported; devices: cpu, cuda, cuda:N")
-    return cuda.device(int(number or 0))
+    if kind not in ("cuda", "hip") or not (number.isdigit() or not number):
+        raise LaminaRuntimeError(f"device '{text}' is not supported; devices: cpu, cuda, cuda:N, hip, hip:N")
+    return (cuda if kind == "cuda" else hip).device(int(number or 0))
 
 
-def choose(artifact: Artifact, entry: str, device: cuda.Device, target: str | None) -> str:
+def choose(artifact: Artifact, entry: str, device: Device, target: str | None) -> str:
     """The artifact's best target for `device`; ArtifactError says why there is none."""
     programs = artifact.manifest["entries"].get(entry, {"programs": {}})["programs"]
     if target is not None and target not in artifact.targets(entry):
         raise ArtifactError(f"{artifact.path} has no code for '{target}'; it has {', '.join(programs)}")
-    gpu = [t for t, p in programs.items() if p["arch"] == "nvptx64" and target in (None, t)]
+    gpu = [t for t, p in programs.items() if p["arch"] == device.arch and target in (None, t)]
     if not gpu:
         have = ", ".join(artifact.targets(entry))
-        raise ArtifactError(f"{artifact.path} has no GPU code; it has {have}: compile it with --target sm_90a, say")
+        example = {"cuda": "sm_90a", "hip": "gfx942"}[device.kind]
+        raise ArtifactError(
+            f"{artifact.path} has no code for {device}; it has {have}: compile it with --target {example}, say"
+        )
     fitting, reasons = [], []
     for name in gpu:
         try:
-            check_device(name, device)
+            device.require(name)
             fitting.append(name)
         except LaminaRuntimeError as error:
             reasons.append(str(error))
     if not fitting:
         raise ArtifactError(f"{artifact.path}: {'; '.join(reasons)}")
-    return max(fitting, key=lambda t: (int(t.removeprefix("sm_").rstrip("a")), t.endswith("a")))
+    return max(fitting, key=device.preference)
 
 
-class CudaModel:
+class GpuModel:
     """A loaded entry point on a GPU."""
 
-    def __init__(self, artifact: Artifact, entry: str, device: cuda.Device, target: str | None = None):
+    def __init__(self, artifact: Artifact, entry: str, device: Device, target: str | None = None):
         self.artifact, self.entry, self.device = artifact, entry, device
         self.target = choose(artifact, entry, device, target)
-        self.program = CudaProgram(*artifact.program(entry, self.target), device=device, name=entry)
+        self.program = GpuProgram(*artifact.program(entry, self.target), device=device, name=entry)
         self.plan = self.program.plan
         self._state = artifact.state(entry)
         self._signature = Signature(self.plan, entry)
@@ -138,7 +142,7 @@ class CudaModel:
 
     def __repr__(self) -> str:
         described = ", ".join(map(self._signature.describe, self._arguments))
-        return f"<lamina {self.entry}({described}) for {self.target} on cuda:{self.device.index}>"
+        return f"<lamina {self.entry}({described}) for {self.target} on {self.device.kind}:{self.device.index}>"
 
     def swap_weights(self, weights: Mapping[str, Any]) -> None:
         """Replace weights by name and compute again what depends on them."""
@@ -159,9 +163,9 @@ class CudaModel:
             self._constants = self.program.initialize([o.pointer for o in owners], owners)
             self.device.synchronize()
 
-    def session(self) -> CudaSession:
+    def session(self) -> GpuSession:
         """A copy of the state that calls through it read and write."""
-        return CudaSession(self)
+        return GpuSession(self)
 
     def initial_state(self) -> list[DeviceArray]:
         """The initial values of the inputs that are state, on the device."""
@@ -207,8 +211,8 @@ class CudaModel:
         name = spec["name"]
         if isinstance(value, DeviceArray):
             array = value
-        elif hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == dlpack.CUDA:
-            pointer, shape, dtype, owner = dlpack.take(value, self.device.index, stream, name)
+        elif hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == self.device.dlpack:
+            pointer, shape, dtype, owner = dlpack.take(value, self.device.index, stream, name, self.device.dlpack)
             array = DeviceArray(self.device, pointer, shape, dtype, owner, stream)
         else:
             array = DeviceArray.of(self.device, as_array(value, name), stream)
@@ -247,10 +251,10 @@ class CudaModel:
         return DeviceArray.of(self.device, np.lib.stride_tricks.as_strided(flat, o.shape, strides), stream)
 
 
-class CudaSession:
+class GpuSession:
     """A model with a state of its own on the device."""
 
-    def __init__(self, model: CudaModel):
+    def __init__(self, model: GpuModel):
         self.model = model
         self.reset()
 
