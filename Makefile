@@ -49,7 +49,7 @@ docs: $(VENV)/ready ## write the generated pages: docs/ops.md, docs/passes.md, t
 	$(BIN)/python docs/tour.py
 
 bench: $(VENV)/ready ## the CPU benchmarks; writes benchmarks/results/
-	for script in kernels rows models overhead compile_time; do $(BIN)/python benchmarks/$$script.py || exit 1; done
+	for script in kernels rows models aot_models overhead compile_time; do $(BIN)/python benchmarks/$$script.py || exit 1; done
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) $(RUNTIME_VENV) out build dist *.egg-info

@@ -79,6 +79,12 @@ def prefill(layers: int = 4, width: int = 512, length: int = 64, vocabulary: int
     return model, (torch.randint(0, vocabulary, (1, length)), torch.arange(length))
 
 
+def next_calls(args: tuple[Tensor, ...], count: int) -> list[tuple[Tensor, ...]]:
+    """The arguments of `count` successive decode steps that begin with `args`; each is given another token."""
+    token, position = args
+    return [((token + 7 * i) % 100, position + i) for i in range(count)]
+
+
 def decode(layers: int = 4, width: int = 512, length: int = 64, vocabulary: int = 32000) -> Made:
     """One token after `length` others, whose keys and values are in the cache."""
     model = _model(layers, width, vocabulary, 2 * length)

@@ -1,10 +1,13 @@
-"""The model zoo of the examples, for tests: `from support.models import SMALL, ZOO`."""
+"""The examples' model zoo and what they say of accuracy and artifacts: `from support.models import SMALL, compare`."""
 
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
+from ahead_of_time import Runner, compile_model  # noqa: E402
 from models import SMALL, ZOO  # noqa: E402
+from models.accuracy import compare, exact_calls, flat  # noqa: E402
+from models.llama import next_calls  # noqa: E402
 
-__all__ = ["SMALL", "ZOO"]
+__all__ = ["SMALL", "ZOO", "Runner", "compare", "compile_model", "exact_calls", "flat", "next_calls"]
