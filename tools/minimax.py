@@ -1,4 +1,4 @@
-"""Fit the polynomials of `passes/math/math_*.py`: minimax fits, coefficients rounded to f32 one by one.
+"""Fit the polynomials and ratios of `passes/math/math_*.py`: minimax fits, coefficients rounded to f32 one by one.
 
     python -m lamina.tools.minimax            prints every table
 
@@ -75,18 +75,59 @@ def worst(spec: Fit, coefficients: list[float]) -> float:
     return float(mp.log(total, 2)) if total else -200.0
 
 
-def _relative(f: Callable) -> Callable:
-    return lambda x: 1 / f(x)
+@dataclass
+class Ratio:
+    """`P / Q` approximates `f`, which is 1 at 0, on [0, high]; `name_P` and `name_Q` begin with 1."""
+
+    name: str
+    f: Callable[[Any], Any]
+    high: float
+    degrees: tuple[int, int]
+
+
+def fit_ratio(spec: Ratio) -> tuple[list[float], list[float]]:
+    """P and Q, which minimise `max |P / (Q f) - 1|`; P is fitted again for a rounded Q.
+
+    `P - f (Q - 1) = f` is linear in the coefficients; it is weighted by the last Q, so that its error is the ratio's.
+    """
+    x = spec.high * ((1 + np.cos(np.pi * (np.arange(600) + 0.5) / 600)) / 2) ** 2  # dense near 0
+    y = np.array([float(spec.f(mp.mpf(v))) for v in x])
+    p_degree, q_degree = spec.degrees
+    powers = x[:, None] ** np.arange(max(spec.degrees) + 1)
+    columns = np.hstack([powers[:, 1 : p_degree + 1], -y[:, None] * powers[:, 1 : q_degree + 1]])
+    scale = np.abs(columns).max(0)
+    lawson_weights, q, best, least = np.ones_like(x), np.ones_like(x), np.zeros(len(scale)), np.inf
+    for _ in range(400):
+        factor = np.sqrt(lawson_weights) / (y * q)
+        c = np.linalg.lstsq(columns / scale * factor[:, None], (y - 1) * factor, rcond=None)[0] / scale
+        q = 1 + powers[:, 1 : q_degree + 1] @ c[p_degree:]
+        error = np.abs((1 + powers[:, 1 : p_degree + 1] @ c[:p_degree]) / (q * y) - 1)
+        if error.max() < least:
+            best, least = c, error.max()
+        lawson_weights = lawson_weights * (error + 1e-3 * error.max())
+        lawson_weights /= lawson_weights.sum()
+    rounded = [1.0, *(float(np.float32(v)) for v in best[p_degree:])]
+    q = powers[:, : q_degree + 1] @ rounded
+    done = [1.0]
+    while len(done) <= p_degree:
+        rest = q * y - np.polynomial.polynomial.polyval(x, done)
+        done.append(float(np.float32(lawson(x, rest, 1 / (q * y), len(done), p_degree)[0])))
+    return done, rounded
+
+
+def worst_ratio(spec: Ratio, p: list[float], q: list[float]) -> float:
+    """The largest relative error on a fine grid, as a power of two."""
+    total = mp.mpf(0)
+    for i in range(1, 1001):
+        x = mp.mpf(spec.high) * i / 1000
+        value = mp.polyval(p[::-1], x) / mp.polyval(q[::-1], x)
+        total = max(total, abs(value / spec.f(x) - 1))
+    return float(mp.log(total, 2))
 
 
 def _series(f: Callable, limit: Any) -> Callable:
     """`f` with its value at 0 given (where its formula is 0 / 0)."""
     return lambda x: f(x) if abs(x) > mp.mpf(2) ** -60 else limit
-
-
-def _gelu(t: Any) -> Any:
-    a = (1 / t - 1) / mp.mpf("0.4")
-    return mp.exp(a * a) * mp.erfc(a) / t
 
 
 _HALF_LN2 = float(mp.log(2) / 2) * 1.0001
@@ -118,8 +159,6 @@ FITS = [
         9,
         _one,
     ),
-    # erfc(a) = exp(-a^2) t GELU(t), t = 1 / (1 + 0.4 a), for 0 <= a <= 9.3
-    Fit("GELU", _gelu, 1 / (1 + 0.4 * 9.3), 1.0, 9, _relative(_gelu)),
     # sin(r) = r + r^3 SIN(r^2),  cos(r) = 1 - r^2 / 2 + r^4 COS(r^2),  |r| <= pi / 4
     Fit("SIN", _odd(lambda r: (mp.sin(r) - r) / r**3, -mp.mpf(1) / 6), 0.0, 0.617, 3, lambda t: t),
     Fit("COS", _odd(lambda r: (mp.cos(r) - 1 + r * r / 2) / r**4, mp.mpf(1) / 24), 0.0, 0.617, 2, lambda t: t * t),
@@ -130,6 +169,11 @@ FITS = [
     # in f64, for pow: atanh(s) = s + s^3 LOG_F64(s^2), |s| <= 0.1716;  exp(r) - 1 = r EXP_F64(r)
     Fit("LOG_F64", _odd(lambda s: (mp.atanh(s) - s) / s**3, mp.mpf(1) / 3), 0.0, 0.02945, 4, lambda t: t, f64=True),
     Fit("EXP_F64", _series(lambda r: mp.expm1(r) / r, mp.mpf(1)), -_HALF_LN2, _HALF_LN2, 7, lambda r: r, f64=True),
+]
+
+RATIOS = [
+    # erfc(a) = exp(-a^2) ERFCX(a), 0 <= a <= 9.3
+    Ratio("ERFCX", lambda a: mp.exp(a * a) * mp.erfc(a), 9.3, (4, 5)),
 ]
 
 
@@ -153,6 +197,11 @@ def main() -> None:
         c = fit(spec)
         print(f"# {spec.name}: error 2^{worst(spec, c):.1f}")
         print(f"{spec.name} = ({', '.join(repr(x) if spec.f64 else f'{x:.9g}' for x in c)})")
+    for ratio in RATIOS:
+        p, q = fit_ratio(ratio)
+        print(f"# {ratio.name}: error 2^{worst_ratio(ratio, p, q):.1f}")
+        for letter, c in (("P", p), ("Q", q)):
+            print(f"{ratio.name}_{letter} = ({', '.join(f'{x:.9g}' for x in c)})")
     print("# pieces of 2 / pi for arguments from 2^45, 2^66, 2^87, 2^108 on (see math_trig.py)")
     print("TWO_OVER_PI = (")
     for start in (45, 66, 87, 108):

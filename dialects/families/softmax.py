@@ -50,7 +50,7 @@ class Softmax(Op, name="softmax", category="row"):
         dims = (normalize_dim(dim, x.rank),) if x.rank else ()
         v = computed(b, x)
         shifted = b.sub(v, b.amax(v, dims, keepdim=True))
-        e = b.exp(shifted)
+        e = b.exp_nonpositive(shifted)
         # One division a row, not one an element; the sum is at least 1, so its reciprocal is an ordinary number.
         return b.cast(b.mul(e, b.reciprocal(b.sum(e, dims, keepdim=True))), x.dtype)
 
@@ -80,7 +80,7 @@ class LogSoftmax(Op, name="log_softmax", category="row"):
         dims = (normalize_dim(dim, x.rank),) if x.rank else ()
         v = computed(b, x)
         shifted = b.sub(v, b.amax(v, dims, keepdim=True))
-        return b.cast(b.sub(shifted, b.log(b.sum(b.exp(shifted), dims, keepdim=True))), x.dtype)
+        return b.cast(b.sub(shifted, b.log(b.sum(b.exp_nonpositive(shifted), dims, keepdim=True))), x.dtype)
 
 
 def _exponentials(x, dim):

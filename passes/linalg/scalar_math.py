@@ -8,6 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from mlir import ir
+
+from ..math.math_exp import NONPOSITIVE
 from .scalar_core import Number, Scalar, kind, lowest
 from .scalar_divide import ScalarDivide
 
@@ -72,6 +75,12 @@ class ScalarMath(ScalarDivide):
         return self.lt(self.copysign(1.0, x), 0.0)
 
     # -- functions of one float -------------------------------------------------------------------------------
+    def exp_nonpositive(self, x: Scalar) -> Scalar:
+        """`exp(x)` for x that is at most 0 or NaN: cheaper (passes/math/math_exp.py)."""
+        return self.wide(
+            lambda v: self.emit("math.exp", (v,), v.dtype, **{NONPOSITIVE: ir.UnitAttr.get(self.location.context)}), x
+        )
+
     def reciprocal(self, x: Scalar) -> Scalar:
         return self.wide(lambda v: self.div(1.0, v), x)
 

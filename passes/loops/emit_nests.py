@@ -69,7 +69,7 @@ class Emission:
             kept.scratch = self._scratch(kept, nest.lanes)
         b.fresh += 1
         name = f"item{b.fresh}"
-        with b.loop(name, low, high) as item:
+        with b.loop(name, low, high, interleave=0 if nest.inner else nest.interleave) as item:
             ranges = Ranges({name: nest.items})
             positions = ranges.delinearize(item, nest.extents)
             blocks = []
@@ -137,7 +137,7 @@ class Emission:
         if not loops:
             self._store(nest.full, nest.flat, ev)
             return
-        with self.b.loop(loops[0].name, 0, loops[0].extent):
+        with self.b.loop(loops[0].name, 0, loops[0].extent, interleave=0 if loops[1:] else nest.interleave):
             self._loops(nest, ev, loops[1:])
 
     def _tiles(self, nest: Nest, cross: Loop, last: Loop) -> None:

@@ -127,6 +127,11 @@ class LoopsBuilder:
         self.fresh += 1
         return self.bind(f"v{self.fresh}", value, level)
 
+    def bind_unique(self, name: str, value: ir.Value, level: int = -1) -> Expr:
+        """Give a new symbol, called after `name`, a value: expressions over a symbol are kept, so none is bound twice."""
+        self.fresh += 1
+        return self.bind(f"{name}_{self.fresh}", value, level)
+
     def level_of(self, expressions: Sequence[Dim]) -> int:
         """The outermost scope in which all `expressions` can be computed."""
         level = 0
@@ -251,9 +256,14 @@ class LoopsBuilder:
         self.scopes = scopes
 
     @contextmanager
-    def loop(self, name: str, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim = 1) -> Iterator[Expr]:
-        """`for name = low to high step step`; yields the loop variable as a symbol."""
-        op = self._for(low, high, step, [])
+    def loop(
+        self, name: str, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim = 1, interleave: int = 0
+    ) -> Iterator[Expr]:
+        """`for name = low to high step step`; yields the loop variable as a symbol.
+
+        LLVM is told to work on `interleave` vectors at once where that is not 0.
+        """
+        op = self._for(low, high, step, [], interleave)
         with self.scope(op, op.regions[0].blocks[0]):
             yield self.bind(name, op.regions[0].blocks[0].arguments[0])
             self.op("scf.yield", ())
@@ -295,12 +305,16 @@ class LoopsBuilder:
             self.floor = floor
         return list(op.results)
 
-    def _for(self, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim, inits: Sequence[ir.Value]) -> ir.Operation:
+    def _for(
+        self, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim, inits: Sequence[ir.Value], interleave: int = 0
+    ) -> ir.Operation:
         bounds = [x if isinstance(x, ir.Value) else self.dim(x) for x in (low, high)]
         types = [v.type for v in inits]
+        advice = ["unroll = <disable = true>"] if isinstance(high, int) and high in KEPT_LOOPS else []
+        advice += [f"interleave = <count = {interleave} : i32>"] if interleave else []
         attributes = None
-        if isinstance(high, int) and high in KEPT_LOOPS:
-            attributes = {"loop_annotation": self.attribute("#llvm.loop_annotation<unroll = <disable = true>>")}
+        if advice:
+            attributes = {"loop_annotation": self.attribute(f"#llvm.loop_annotation<{', '.join(advice)}>")}
         op = self.op("scf.for", [*bounds, self.dim(step), *inits], types, attributes, regions=1)
         op.regions[0].blocks.append(self.index, *types, arg_locs=[self.location] * (1 + len(types)))
         return op

@@ -21,6 +21,9 @@ from .tensor_graph import TensorGraph
 from .transposed_tiles import BLOCK, crossing_loop
 
 SHORT_LOOP = 32  # an innermost loop of fewer elements takes the next loop in with it
+# Polynomials are chains of dependent multiply-adds, longer than the processor looks ahead: it needs other vectors beside
+# (tanh takes 1.25 times as long with one vector). LLVM's own rule is to interleave short bodies only.
+INTERLEAVE = 4
 LANES = 32  # elements of a row that a column reduction takes at once: two cache lines of f32
 
 
@@ -42,6 +45,7 @@ class Nest:
     kept: list[KeptRow] = field(default_factory=list)
     cross: Loop | None = None  # this outer loop and the innermost one are walked in square tiles
     work: float = 1.0  # of one element, in scalar operations
+    interleave: int = 0  # vectors that the innermost loop should work on at once; 0: as LLVM thinks
     terms: Dim = 1  # elements that are read for one, where an item is one result of a reduction
 
     @property
@@ -133,6 +137,8 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
     memory_order = [l for l in space.loops if any(l is o for o in outer)]
     nest = Nest(results, space.values["f"], outer, inner, memory_order=memory_order, lanes=lanes)
     nest.work = _work(accesses)
+    if accesses.functions:
+        nest.interleave = INTERLEAVE
     if not inner:
         nest.terms = _terms(accesses)
     nest.kept = [k for k in find_kept(accesses) if _fixed_in_row(k, inner)]

@@ -102,7 +102,8 @@ def _expand(op: ir.Operation) -> None:
     else:
         if not isinstance(target, ir.F32Type):
             return
-        made = EXPANSIONS[op.name](m, *op.operands)
+        expand = math_exp.exp_nonpositive if math_exp.NONPOSITIVE in op.attributes else EXPANSIONS[op.name]
+        made = expand(m, *op.operands)
     op.results[0].replace_all_uses_with(made)
     op.erase()
 

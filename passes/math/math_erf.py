@@ -5,8 +5,8 @@ from __future__ import annotations
 from mlir import ir
 
 from .math_builder import MathBuilder
-from .math_coefficients import ERF, ERF_TAIL, ERFC, GELU
-from .math_exp import exp_inside, exp_times
+from .math_coefficients import ERF, ERF_TAIL, ERFC, ERFCX_P, ERFCX_Q
+from .math_exp import exp_inside, exp_of_negative, exp_times
 
 
 def erf(m: MathBuilder, x: ir.Value) -> ir.Value:
@@ -35,12 +35,13 @@ def erfc(m: MathBuilder, x: ir.Value) -> ir.Value:
 def one_plus_erf(m: MathBuilder, x: ir.Value) -> ir.Value:
     """`1 + erf(x)` without cancellation, as in gelu: `e` for negative x and `2 - e` else, with `e = erfc(|x|)`.
 
-    `e = exp(-a^2) t GELU(t)`, `t = 1 / (1 + 0.4 a)`: fewer operations than erf alone. The relative error grows as
-    `a^2` ulp down the negative tail, where adding 1 to erf leaves no digit. Below -9.3 the exponential is that at -9.3;
-    `t`, of the true `a`, makes the result 0 at minus infinity, so that gelu is NaN there, as eager's.
+    `e = exp(-a^2) P(a) / Q(a)`: three chains that do not wait for each other, so gelu takes a third less time than with
+    one long polynomial. The relative error grows as `a^2` ulp down the negative tail, where adding 1 to erf leaves no
+    digit. Below -9.3 exponential and P are those at -9.3; Q, of the true `a`, makes the result 0 at minus infinity, so
+    that gelu is NaN there, as eager's.
     """
     a = m.abs(x)
-    t = m.div(1.0, m.fma(a, 0.4, 1.0))
-    a = m.clamp(a, 0.0, 9.3)
-    e = m.mul(m.mul(m.polynomial(t, GELU), t), exp_inside(m, m.mul(a, m.neg(a))))
+    held = m.select(m.compare("gt", a, 9.3), 9.3, a)
+    ratio = m.div(m.polynomial(held, ERFCX_P), m.polynomial(a, ERFCX_Q))
+    e = m.mul(exp_of_negative(m, m.mul(held, held)), ratio)
     return m.select(m.compare("lt", x, 0.0), e, m.sub(2.0, e))

@@ -2,6 +2,9 @@
 
 `x = n ln2 + r` with integer n and |r| <= ln2 / 2; `exp(x) = 2^n (1 + r + r^2 EXP(r))`. n is rounded by adding
 1.5 * 2^23, which leaves n in the low bits of the sum: no conversion, and nothing undefined for NaN.
+
+exp is most of the time of a softmax, so what is known of its argument saves operations: 23 of them for any x, 16 for
+x <= 0 (`NONPOSITIVE`), 14 where the result is neither denormal nor infinite (`exp_inside`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693147182464599609375, -1.904654299957768e-09  # f32(ln 2) and the rest
 _ROUNDER = 12582912.0  # 1.5 * 2^23
 _ROUNDER_BITS = 0x4B400000
+_ONE_PLUS = (1.0, 1.0, *EXP)  # 1 + r + r^2 EXP(r)
+NONPOSITIVE = "lamina.nonpositive"  # on a math.exp whose argument is at most 0, or NaN
 
 
 def _reduce(m: MathBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -39,14 +44,27 @@ def _scale(m: MathBuilder, p: ir.Value, n: ir.Value) -> ir.Value:
 def exp(m: MathBuilder, x: ir.Value, halvings: int = 0) -> ir.Value:
     """`exp(x) / 2^halvings`: at most 1.1 ulp."""
     r, n = _reduce(m, m.clamp(x, -104.0, 89.0 + halvings))
-    p = m.add(m.fma(m.mul(r, r), m.polynomial(r, EXP), r), 1.0)
-    return _scale(m, p, m.integer("subi", n, halvings) if halvings else n)
+    return _scale(m, m.polynomial(r, _ONE_PLUS), m.integer("subi", n, halvings) if halvings else n)
+
+
+def exp_nonpositive(m: MathBuilder, x: ir.Value) -> ir.Value:
+    """`exp(x)` for x <= 0: at most 1.1 ulp. `p 2^(n + 64)` is an ordinary number, so 2^-64 is all that may round."""
+    x = m.select(m.compare("lt", x, -104.0), -104.0, x)
+    r, n = _reduce(m, x)
+    return m.mul(m.mul(m.polynomial(r, _ONE_PLUS), _power(m, m.integer("addi", n, 64))), 2.0**-64)
 
 
 def exp_inside(m: MathBuilder, x: ir.Value) -> ir.Value:
     """`exp(x)` for -87 <= x <= 88: no clamps, and one step of scaling."""
     r, n = _reduce(m, x)
-    return m.mul(m.add(m.fma(m.mul(r, r), m.polynomial(r, EXP), r), 1.0), _power(m, n))
+    return m.mul(m.polynomial(r, _ONE_PLUS), _power(m, n))
+
+
+def exp_of_negative(m: MathBuilder, x: ir.Value) -> ir.Value:
+    """`exp(-x)` for 0 <= x <= 87: at most `1 + x / 22` ulp, since n times the rest of ln 2 is left out."""
+    t = m.fma(x, _LOG2_E, _ROUNDER)
+    r = m.fma(m.sub(t, _ROUNDER), _LN2_HIGH, m.neg(x))
+    return m.mul(m.polynomial(r, _ONE_PLUS), _power(m, m.integer("subi", m.const(_ROUNDER_BITS, m.i32), m.bits(t))))
 
 
 def exp_times(m: MathBuilder, x: ir.Value, less: ir.Value, factor: ir.Value) -> ir.Value:

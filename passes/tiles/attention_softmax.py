@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from mlir import ir
 
+from ..math.math_exp import NONPOSITIVE
 from . import tiles_numeric as numeric
 from .attention_problem import AttentionProblem
 from .tiles_code import Index
@@ -95,7 +96,8 @@ class Softmax:
         return self._select(empty, 0.0, factor)
 
     def _exp(self, x: ir.Value) -> ir.Value:
-        return self.code.op("math.exp", [x.type], [x])
+        """`exp(x)` of a difference from a maximum: at most 0."""
+        return self.code.op("math.exp", [x.type], [x], **{NONPOSITIVE: ir.UnitAttr.get()})
 
     def _maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """The larger value. A NaN may be lost here, but comes back when its exponential is taken."""

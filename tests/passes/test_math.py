@@ -39,7 +39,7 @@ FUNCTIONS = {
 FUNCTIONS2 = {"powf": 1.0, "atan2": 2.0}
 
 
-def _map_kernel(name: str, operands: int, type: str = "f32"):
+def _map_kernel(name: str, operands: int, type: str = "f32", attributes: str = ""):
     n = operands
     maps = ", ".join(["#m"] * (n + 1))
     args = ", ".join(f"%x{i}: tensor<?x{type}>" for i in range(n))
@@ -55,7 +55,7 @@ func.func private @f({args}, %d0: index) -> tensor<?x{type}> attributes {{lamina
   %e = tensor.empty(%d0) : tensor<?x{type}>
   %y = linalg.generic {{indexing_maps = [{maps}], iterator_types = ["parallel"]}} ins({ins}) outs(%e : tensor<?x{type}>) {{
   ^bb0({block}, %o: {type}):
-    %v = math.{name} {names} : {type}
+    %v = math.{name} {names} {attributes} : {type}
     linalg.yield %v : {type}
   }} -> tensor<?x{type}>
   return %y : tensor<?x{type}>
@@ -120,6 +120,15 @@ def test_special_values(name):
     np.testing.assert_allclose(got, expected, rtol=3e-7, atol=0)
     zero = expected == 0
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
+
+
+def test_exp_of_what_is_never_positive():
+    kernel = _map_kernel("exp", 1, attributes="{lamina.nonpositive}")
+    x = np.concatenate([_samples(low, 0, 1500, np.random.default_rng(0)) for low in (-110, -88, -1)])
+    ulps = _ulps(kernel(x, sizes={"d0": len(x)}), [mpmath.exp(mpmath.mpf(v)) for v in x.tolist()])
+    assert ulps.max() <= 1.2
+    special = np.float32([-INF, NAN, 0.0, -0.0, -1e-45, -3.4e38])
+    np.testing.assert_array_equal(kernel(special, sizes={"d0": 6}), np.float32([0, NAN, 1, 1, 1, 0]))
 
 
 @pytest.mark.parametrize("name", ["expm1", "log1p"])
