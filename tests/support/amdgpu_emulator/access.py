@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from .operands import F16, F32, F64, I32, I64, U32, U64
-from .waves import Waves
+from .waves import HALF, Waves
 
 _WORDS = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 _SMALL = {"ubyte": (1, False), "sbyte": (1, True), "byte": (1, False), "u8": (1, False), "i8": (1, True)}
@@ -31,8 +31,12 @@ class Access:
     def registers(self) -> int:
         return max(self.size // 4, 1)
 
-    def write(self, w: Waves, row: int, data: np.ndarray) -> None:
-        """Put (accesses, size) bytes of the masked lanes into registers from `row` on."""
+    def loaded(self, row: int) -> list[int]:
+        """The registers from `row` on, as the counters call them."""
+        return [row + i for i in range(self.registers)] if self.half is None else [row + HALF[self.half]]
+
+    def write(self, w: Waves, row: int, data: np.ndarray, loader: str = "") -> None:
+        """Put (accesses, size) bytes of the masked lanes into registers from `row` on, for a load of a counter."""
         where = w.mask
         if self.size < 4:
             narrow = np.dtype(f"{'i' if self.signed else 'u'}{self.size}")
@@ -45,7 +49,7 @@ class Access:
             if self.half is not None:
                 shift, keep = np.uint32(16 * self.half), np.uint32((0xFFFF0000, 0xFFFF)[self.half])
                 value = w.v[row + i] & keep | (value & np.uint32(0xFFFF)) << shift
-            w.write_vector(row + i, value)
+            w.write_vector(row + i, value, half=self.half, loader=loader)
 
     def read(self, w: Waves, row: int) -> np.ndarray:
         """(accesses, size) bytes of the masked lanes from registers from `row` on."""

@@ -51,9 +51,11 @@ class Counters:
             else:
                 del self.pending[register]
 
-    def unfinished(self, register: int, active: np.ndarray) -> tuple[int, str] | None:
-        """A wave for which a load into `register` is under way, and the counter to wait for."""
+    def unfinished(self, register: int, active: np.ndarray, but: str = "") -> tuple[int, str] | None:
+        """A wave for which a load into `register` is under way, and its counter, which is not `but`."""
         for name, numbers in self.pending.get(register, ()):
+            if name == but:
+                continue
             late = active & (numbers > self.done[name])
             if late.any():
                 return int(np.argmax(late)), name

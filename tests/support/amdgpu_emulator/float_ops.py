@@ -138,7 +138,8 @@ for _type in (F16, F32):
     ALU[f"v_cos_{_t}"] = Alu(_type, (_type,), _revolutions(np.cos, 1.0))
 ALU["v_mul_legacy_f32"] = ALU["v_mul_dx9_zero_f32"] = Alu(F32, (F32, F32), _dx9)
 ALU["v_mac_f32"] = Alu(F32, (F32,) * 3, lambda x, y, z: x * y + z, accumulates=True)
-ALU["v_mad_f32"] = Alu(F32, (F32,) * 3, lambda x, y, z: x * y + z)
+for _name in ("mad", "madmk", "madak"):
+    ALU[f"v_{_name}_f32"] = Alu(F32, (F32,) * 3, lambda x, y, z: x * y + z)
 for _t in ("f32", "f16", "i32", "u32", "i16", "u16"):
     _type = TYPES[_t]
     _high, _low = (np.fmax, np.fmin) if _type.kind == "f" else (np.maximum, np.minimum)

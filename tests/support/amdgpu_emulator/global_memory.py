@@ -50,12 +50,12 @@ def load_store(instruction: Instruction, chip: Chip) -> Run:
     data = parse_operand(operands[0 if kind == "load" else 1])
     addresses = _addresses(instruction, operands[1 if kind == "load" else 0], operands[2])
     counters = _counters(instruction, chip, kind == "store")
-    loaded = range(data.row, data.row + access.registers) if kind == "load" else range(0)
+    loaded = access.loaded(data.row) if kind == "load" else []
 
     def run(w: Waves) -> None:
         try:
             if kind == "load":
-                access.write(w, data.row, w.memory.load(addresses(w)[w.mask], access.size))
+                access.write(w, data.row, w.memory.load(addresses(w)[w.mask], access.size), counters[0])
             else:
                 w.memory.store(addresses(w)[w.mask], access.read(w, data.row))
         except Fault as fault:
@@ -90,11 +90,11 @@ def atomic(instruction: Instruction, chip: Chip) -> Run:
             except Fault as fault:
                 raise _located(w, Fault(str(fault), lane)) from None
             made.append(run_atomic(operation, place, value.tobytes(), True))
-        loaded = range(0)
+        loaded = []
         if old:
             rows = np.frombuffer(b"".join(made), np.uint8).reshape(len(made), operation.size)
-            access.write(w, old.row, rows)
-            loaded = range(old.row, old.row + access.registers)
+            access.write(w, old.row, rows, counters[0])
+            loaded = access.loaded(old.row)
         for counter in counters:
             w.counters.issue(counter, loaded, w.active)
 
@@ -113,7 +113,7 @@ def buffer(instruction: Instruction, chip: Chip) -> Run:
     index = vector_reader(parse_operand(instruction.operands[1]), U32) if "offen" in instruction.modifiers else None
     immediate = int(instruction.modifiers.get("offset", "0"), 0)
     counters = _counters(instruction, chip, kind == "store")
-    loaded = range(data.row, data.row + access.registers) if kind == "load" else range(0)
+    loaded = access.loaded(data.row) if kind == "load" else []
 
     def run(w: Waves) -> None:
         words = w.scalar64(resource.row)
@@ -129,7 +129,7 @@ def buffer(instruction: Instruction, chip: Chip) -> Run:
             else:
                 found = np.zeros((len(addresses), access.size), np.uint8)
                 found[inside] = w.memory.load(addresses[inside], access.size)
-                access.write(w, data.row, found)
+                access.write(w, data.row, found, counters[0])
         except Fault as fault:
             raise _located(w, Fault(str(fault), int(np.flatnonzero(inside)[fault.lane]))) from None
         for counter in counters:
@@ -155,7 +155,7 @@ def scratch(instruction: Instruction, chip: Chip) -> Run:
     scalar = None if order[2] in ("off", "null") else scalar_reader(parse_operand(order[2]), U32)
     immediate = int(instruction.modifiers.get("offset", "0"), 0)
     counters = _counters(instruction, chip, kind == "store")
-    loaded = range(data.row, data.row + access.registers) if kind == "load" else range(0)
+    loaded = access.loaded(data.row) if kind == "load" else []
 
     def run(w: Waves) -> None:
         place = np.full(w.mask.shape, immediate, I64)
@@ -168,7 +168,7 @@ def scratch(instruction: Instruction, chip: Chip) -> Run:
         waves, lanes = (x[:, None] for x in np.nonzero(w.mask))
         bytes_ = place[w.mask][:, None] + np.arange(access.size)
         if kind == "load":
-            access.write(w, data.row, w.scratch[waves, lanes, bytes_])
+            access.write(w, data.row, w.scratch[waves, lanes, bytes_], counters[0])
         else:
             w.scratch[waves, lanes, bytes_] = access.read(w, data.row)
         for counter in counters:

@@ -36,6 +36,11 @@ def perm(x: np.ndarray, y: np.ndarray, selector: np.ndarray) -> np.ndarray:
     return made
 
 
+def _align(x: np.ndarray, y: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """The 32 bits from bit `n` on of x·2³² + y."""
+    return ((x.astype(U64) << U64.type(32) | y) >> n.astype(U64)).astype(U32)
+
+
 def _field_unsigned(x: np.ndarray, offset: np.ndarray, width: np.ndarray) -> np.ndarray:
     return x >> (offset & np.uint32(31)) & (np.uint32(1) << (width & np.uint32(31))) - np.uint32(1)
 
@@ -62,6 +67,11 @@ def first_low(x: np.ndarray) -> np.ndarray:
     """The place of the lowest one of u32; -1 for 0."""
     lowest = x & (~x + np.uint32(1))
     return np.where(x == 0, -1, np.frexp(lowest.astype(np.float64))[1] - 1).astype(I32).view(U32)
+
+
+def first_sign(x: np.ndarray) -> np.ndarray:
+    """Bits from the top on that equal the sign of i32; -1 where all do."""
+    return first_high(np.where(x < 0, ~x, x).view(U32))
 
 
 def reverse_bits(x: np.ndarray) -> np.ndarray:
@@ -160,6 +170,8 @@ _define("pack_b32_f16", Alu(U32, (U16, U16), lambda x, y: y.astype(U32) << np.ui
 _define("bfrev_b32", Alu(U32, (U32,), reverse_bits))
 _define("ffbh_u32", Alu(U32, (U32,), first_high))
 _define("clz_i32_u32", Alu(U32, (U32,), first_high))
+_define("ffbh_i32", Alu(U32, (I32,), first_sign))
+_define("cls_i32", Alu(U32, (I32,), first_sign))
 _define("ffbl_b32", Alu(U32, (U32,), first_low))
 _define("ctz_i32_b32", Alu(U32, (U32,), first_low))
 _define("bcnt_u32_b32", Alu(U32, (U32, U32), lambda x, y: count_bits(x) + y))
@@ -169,8 +181,3 @@ for _name in ("dot4_i32_i8", "dot4c_i32_i8"):
 _define("dot4_u32_u8", Alu(U32, (U32,) * 3, _dot(U8, U8, 4)))
 _define("dot2_i32_i16", Alu(U32, (U32,) * 3, _dot(I16, I16, 2)))
 _define("dot2_u32_u16", Alu(U32, (U32,) * 3, _dot(U16, U16, 2)))
-
-
-def _align(x: np.ndarray, y: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """The 32 bits from bit `n` on of x·2³² + y."""
-    return ((x.astype(U64) << U64.type(32) | y) >> n.astype(U64)).astype(U32)

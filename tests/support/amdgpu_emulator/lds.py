@@ -132,7 +132,7 @@ def load_store(instruction: Instruction, chip: Chip) -> Run:
         rows = [o.row for o in operands[1 : 1 + len(offsets)]]
         half = operands[1].half if operands[1].half is not None else access.half
     access = Access(size, access.signed, half)
-    loaded = [row + i for row in rows for i in range(access.registers)] if kind == "load" else []
+    loaded = [key for row in rows for key in access.loaded(row)] if kind == "load" else []
 
     def run(w: Waves) -> None:
         base = np.broadcast_to(address(w), w.mask.shape)[w.mask].astype(I64)
@@ -140,7 +140,7 @@ def load_store(instruction: Instruction, chip: Chip) -> Run:
         if kind == "load":
             found = [w.lds.load(w, base + offset, size, numbers) for offset in offsets]
             for row, data in zip(rows, found):
-                access.write(w, row, data)
+                access.write(w, row, data, chip.lds_counter)
         else:
             for row, offset in zip(rows, offsets):
                 w.lds.store(w, base + offset, access.read(w, row), numbers)
@@ -171,7 +171,7 @@ def atomic(instruction: Instruction, chip: Chip) -> Run:
             made.append(run_atomic(operation, target, value.tobytes(), chip.generation > 9 and "cmpst" in name))
         if old:
             access.write(w, old.row, np.frombuffer(b"".join(made), np.uint8).reshape(len(made), operation.size))
-        loaded = range(old.row, old.row + access.registers) if old else range(0)
+        loaded = access.loaded(old.row) if old else []
         w.counters.issue(chip.lds_counter, loaded, w.active)
 
     return run

@@ -138,12 +138,14 @@ def vector_reader(operand: Operand, dtype: np.dtype, high: bool = False, lenient
             return signed(lambda w: w.vector64(row, lenient), operand, dtype)
         return signed(lambda w: w.scalar64(row)[:, None], operand, dtype)
 
+    half = (int(high) if operand.half is None else operand.half) if size == 2 else None
+
     def whole(w: Waves) -> np.ndarray:
-        return w.vector(row, lenient) if vector else w.scalar(row)[:, None]
+        return w.vector(row, lenient, half) if vector else w.scalar(row)[:, None]
 
     if size == 4:
         return signed(whole, operand, dtype)
-    shift = np.uint32(16 if (high if operand.half is None else operand.half) else 0)
+    shift = np.uint32(16 if half else 0)
     if size == 1:
         return lambda w: whole(w).astype(U8).view(dtype)
     return signed(lambda w: (whole(w) >> shift).astype(U16), operand, dtype)

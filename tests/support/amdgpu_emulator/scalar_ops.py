@@ -10,7 +10,7 @@ import numpy as np
 from .chips import Chip
 from .disassembly import Instruction
 from .float_ops import fma16, fma32
-from .integer_ops import count_bits, first_high, first_low, reverse_bits
+from .integer_ops import count_bits, first_high, first_low, first_sign, reverse_bits
 from .operands import F16, F32, I32, I64, TYPES, U32, U64, parse_operand, scalar_reader
 from .registry import ALU, Run, builds, refuse
 from .waves import EXEC, Waves
@@ -89,6 +89,8 @@ _TABLE: dict[str, tuple[tuple[np.dtype, ...], Callable[..., np.ndarray], bool]] 
     "bcnt1_i32_b64": ((U64,), lambda x: count_bits(x.view(U32).reshape(-1, 2)).sum(1).astype(U32), True),
     "flbit_i32_b32": ((U32,), first_high, False),
     "clz_i32_u32": ((U32,), first_high, False),
+    "flbit_i32": ((I32,), first_sign, False),
+    "cls_i32": ((I32,), first_sign, False),
     "ff1_i32_b32": ((U32,), first_low, False),
     "ctz_i32_b32": ((U32,), first_low, False),
     "pack_ll_b32_b16": ((U32, U32), _pack(0, 0), False),

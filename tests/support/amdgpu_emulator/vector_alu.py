@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from .chips import Chip
 from .disassembly import Instruction
 from .dpp import dpp_source
-from .operands import BITS, F16, F32, F64, I64, MASK, U32, U64, Operand, Reader, parse_operand, signed, vector_reader
+from .operands import BITS, I64, MASK, U32, U64, Operand, Reader, parse_operand, signed, vector_reader
 from .registry import ALU, Alu, Run, builds, refuse
 from .waves import VCC, Waves
 
@@ -59,13 +60,24 @@ def _clamped(compute: Callable[[Waves], np.ndarray], instruction: Instruction, r
     factor = next((f for text, f in _OMOD.items() if instruction.modifiers.get(text[:3]) == text[4:]), None)
     if "clamp" not in instruction.modifiers and factor is None:
         return compute
-    if result not in (F16, F32, F64):
-        raise refuse(instruction, "the clamp of integers")
     scale, clamp = result.type(factor or 1.0), "clamp" in instruction.modifiers
 
     def run(w: Waves) -> np.ndarray:
         value = compute(w) * scale
         return np.clip(np.nan_to_num(value, nan=0.0, posinf=1.0), 0, 1).astype(result) if clamp else value
+
+    return run
+
+
+def _saturated(instruction: Instruction, alu: Alu, readers: list[Reader]) -> Reader:
+    """A sum of integers that stays within the limits of its type."""
+    if alu.result.itemsize > 4 or not re.match("v_(add|sub|mad)", instruction.name):
+        raise refuse(instruction, "the clamp")
+    limits = np.iinfo(alu.result)
+
+    def run(w: Waves) -> np.ndarray:
+        exact = alu.compute(*(r(w).astype(I64) for r in readers))
+        return np.clip(exact, limits.min, limits.max).astype(alu.result)
 
     return run
 
@@ -85,6 +97,8 @@ def evaluator(instruction: Instruction, alu: Alu) -> Reader:
         for i, (operand, dtype) in enumerate(zip(operands, alu.sources))
     ]
     compute = alu.compute
+    if "clamp" in instruction.modifiers and alu.result.kind in "iu":
+        return _saturated(instruction, alu, readers)
     if len(readers) == 1:
         (x,) = readers
         return _clamped(lambda w: compute(x(w)), instruction, alu.result)

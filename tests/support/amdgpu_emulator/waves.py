@@ -27,6 +27,7 @@ VCC, TTMP, M0, NULL, EXEC, FLAT_SCRATCH = 106, 108, 124, 125, 126, 128
 AGPR = 256
 _SCALARS = 130
 SCALAR = 1024  # what the counters call scalar register 0
+HALF = (2048, 3072)  # and the lower and upper half of v0, for loads of 16 bits
 
 
 def register_name(row: int, scalar: bool = False) -> str:
@@ -82,16 +83,21 @@ class Waves:
         where = f"wave {wave} (workgroup {self.group[wave]} of the batch)"
         return EmulatorError(f"{message}, in {where}" if lane is None else f"{message}, in lane {lane} of {where}")
 
-    def _finished(self, key: int, name: str, what: str) -> None:
-        late = self.counters.unfinished(key, self.active)
+    def _finished(self, key: int, name: str, what: str, loader: str = "") -> None:
+        late = self.counters.unfinished(key, self.active, loader)
         if late:
             raise self.fail(f"{name} is {what} before a wait for {late[1]}cnt covers the load into it", late[0])
 
+    def _vector_finished(self, row: int, what: str, half: int | None = None, loader: str = "") -> None:
+        for key in (row, *(row + HALF[i] for i in (0, 1) if half in (None, i))):
+            if key in self.counters.pending:
+                self._finished(key, register_name(row), what, loader)
+
     # -- vector registers ----------------------------------------------------------------------------------------
-    def vector(self, row: int, lenient: bool = False) -> np.ndarray:
-        """(waves, lanes) of u32; not to be written to."""
-        if row in self.counters.pending:
-            self._finished(row, register_name(row), "read")
+    def vector(self, row: int, lenient: bool = False, half: int | None = None) -> np.ndarray:
+        """(waves, lanes) of u32; not to be written to. Of a load into the other `half`, nothing need be known."""
+        if self.counters.pending:
+            self._vector_finished(row, "read", half)
         if not (self._v_full[row] or lenient):
             self.require(self._v_known[row], row)
         return self.v[row]
@@ -120,13 +126,22 @@ class Waves:
         return high << np.uint64(32) | self.vector(row, lenient)
 
     def write_vector(
-        self, row: int, value: np.ndarray, where: np.ndarray | None = None, unknown: np.ndarray | None = None
+        self,
+        row: int,
+        value: np.ndarray,
+        where: np.ndarray | None = None,
+        unknown: np.ndarray | None = None,
+        half: int | None = None,
+        loader: str = "",
     ) -> None:
-        """Write u32 bits to the masked lanes, or to `where`; `unknown` lanes of the value are undefined."""
+        """Write u32 bits to the masked lanes, or to `where`; `unknown` lanes of the value are undefined.
+
+        A load names its counter as `loader`: it may follow another of the same counter, which completes before.
+        """
         if row >= self._limits[row >= AGPR]:
             raise EmulatorError(f"{register_name(row)} is beyond the registers that the kernel descriptor asks for")
-        if row in self.counters.pending:
-            self._finished(row, register_name(row), "overwritten")
+        if self.counters.pending:
+            self._vector_finished(row, "overwritten", half, loader)
         mask = self.mask
         if where is None and self.whole:
             self.v[row] = value
