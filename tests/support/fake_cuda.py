@@ -9,6 +9,7 @@ The functions are C callbacks, so that native code calls them by address like th
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 import traceback
 from typing import Any
@@ -49,10 +50,11 @@ class FakeDriver:
         self._graphs: list[dict[int, Any]] = []
         self._context = ir.Context()
         self._context.enable_multithreading(False)
-        with self._context:
-            self._module = ir.Module.parse(loops)
         self._stages: dict[str, ir.Operation] = {}
-        self._module.operation.walk(self._note)
+        with self._context:  # a module of its own for each kernel
+            self._modules = [ir.Module.parse(text) for text in re.split(r"(?m)^// -+ \w+$", loops)]
+        for module in self._modules:
+            module.operation.walk(self._note)
         for name, argtypes in SIGNATURES.items():
             setattr(self, name, ctypes.CFUNCTYPE(I, *argtypes)(self._wrap(name)))
 
