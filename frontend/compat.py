@@ -30,11 +30,13 @@ def forward_metadata() -> Any | None:
 
 
 def direct_call_is_safe(metadata: Any) -> bool:
-    """True if AOTAutograd's runtime wrapper would do nothing for this inference graph, so it may be left out."""
+    """True if AOTAutograd's runtime wrapper would do nothing for this inference graph but count what it writes.
+
+    Then the wrapper may be left out, if `count_writes` is called for the inputs of `counted_writes`.
+    """
     try:
         return (
             metadata.num_mutated_inp_runtime_indices == 0
-            and not metadata.mutated_graph_handled_indices_seen_by_autograd
             and metadata.num_intermediate_bases == 0
             and metadata.num_outputs_aliased == 0
             and not metadata.tokens
@@ -45,6 +47,14 @@ def direct_call_is_safe(metadata: Any) -> bool:
         )
     except AttributeError:
         return False  # another torch: keep the wrapper
+
+
+def counted_writes(metadata: Any) -> tuple[int, ...]:
+    """The numbers of the graph inputs that the graph writes to and whose version counter must say so."""
+    return tuple(metadata.mutated_graph_handled_indices_seen_by_autograd)
+
+
+count_writes = torch.autograd.graph.increment_version  # public, but only meant for AOTAutograd
 
 
 def static_inputs(metadata: Any) -> frozenset[int]:

@@ -4,8 +4,8 @@
 
 * Composites (linear, attention, rms_norm) stay whole in inference. In training graphs that would drop gradients
   silently, so a graph that turns out to need gradients is traced again without.
-* A graph that is all compiled needs none of AOTAutograd's runtime wrapper when it neither mutates nor aliases; then
-  Dynamo gets our function itself. With eager ops inside, the wrapper stays: it sets the modes they run under.
+* A graph that is all compiled needs none of AOTAutograd's runtime wrapper when its results alias no input; then Dynamo
+  gets our function itself, which counts its writes to inputs. With eager ops inside, the wrapper stays: it sets the modes they run under.
 * What cannot be compiled runs in eager, op by op; what fails to compile, too.
 """
 
@@ -63,7 +63,7 @@ class _Compilation:
             made = build(gm, self.options, weights)
             COUNTERS.add("training_graphs" if kind != "inference" else "graphs")
             if kind == "inference" and made.all_compiled and compat.direct_call_is_safe(metadata):
-                self.direct = made.function(boxed=False)
+                self.direct = made.function(boxed=False, written=compat.counted_writes(metadata))
             call = made.function(boxed=True)
             return torch.compiler.disable(call) if kind == "backward" else call
 
@@ -112,7 +112,7 @@ def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, w
         )
     if compilation.direct is not None:
         COUNTERS.add("direct")
-        return compilation.direct
+        wrapped = compilation.direct
     return _guard_overlap(wrapped, gm, inputs, compilation.metadata)
 
 
@@ -150,9 +150,9 @@ class Built:
     def __init__(self, made: glue.Glue, all_compiled: bool):
         self.glue, self.all_compiled = made, all_compiled
 
-    def function(self, boxed: bool) -> Callable[..., Any]:
-        """The callable of the whole graph."""
-        return self.glue.function(boxed)
+    def function(self, boxed: bool, written: Sequence[int] = ()) -> Callable[..., Any]:
+        """The callable of the whole graph; it counts its writes to the inputs `written`."""
+        return self.glue.function(boxed, written)
 
 
 def build(gm: fx.GraphModule, options: BackendOptions, weights: frozenset[int] = frozenset()) -> Built:

@@ -60,17 +60,21 @@ class Glue:
         self.made: list[fx.Node] = []  # the buffers that parts return
         self._steps(steps)
 
-    def function(self, boxed: bool) -> Callable[..., Any]:
+    def function(self, boxed: bool, written: Sequence[int] = ()) -> Callable[..., Any]:
         """The callable: `call(*args)`, or with `boxed` `call(list)`, which empties the list (AOTAutograd's protocol).
 
-        Where `call(*args)` would only pass its arguments on to one part, it is that part.
+        Where `call(*args)` would only pass its arguments on to one part, it is that part. The version counters of the
+        arguments `written` are advanced.
         """
-        if not boxed and self._is_one_part():
+        if not boxed and not written and self._is_one_part():
             return self.parts[0].call
         names = "".join(f"{var(n)}, " for n in self.placeholders)
         head = ["def call(args):"] if boxed else [f"def call({names}):"]
         if boxed and names:
             head += [f"    {names.rstrip()} = args", "    args.clear()"]
+        if written:
+            self.env["_count_writes"] = compat.count_writes
+            head += [f"    _count_writes(({''.join(f'{var(self.placeholders[i])}, ' for i in written)}))"]
         self.source = "\n".join(head + ["    " + line for line in self._lines()]) + "\n"
         scope = dict(self.env)
         exec(compile(self.source, "<lamina glue>", "exec"), scope)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from lamina.frontend import native_entry, weights
 from lamina.frontend.entry_code import SLOT
+from lamina.frontend.stats import COUNTERS
 
 
 def entry_of(compiled_call):
@@ -224,3 +225,17 @@ def test_fingerprint_of_inference_tensors_is_unknown():
 
 def test_support_is_there():
     assert native_entry._support() is not None
+
+
+def test_writes_to_arguments_are_counted_without_a_wrapper(part):
+    def update(cache, x):
+        cache.add_(x)
+        return cache * 2
+
+    cache, x = torch.zeros(4), torch.ones(4)
+    compiled, _ = part(update, cache, x)  # two calls
+    assert COUNTERS.snapshot()["direct"] == 1
+    counted = cache._version
+    with torch.no_grad():
+        assert compiled(cache, x).tolist() == [6] * 4
+    assert cache.tolist() == [3] * 4 and cache._version == counted + 1
