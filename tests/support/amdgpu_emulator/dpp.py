@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .disassembly import Instruction
-from .operands import BITS, Operand, signed
+from .operands import Operand, signed
 from .registry import refuse
 from .waves import Waves
 
@@ -74,17 +74,28 @@ class Dpp:
         return lanes, valid if self.inactive else valid & w.mask[:, lanes]
 
     def read(self, w: Waves) -> np.ndarray:
-        """The moved source."""
+        """The moved source; `unknown` says where it is undefined."""
         lanes, valid = self._valid(w)
-        needed = valid & self.written(w)
-        value = w.vector(self.operand.row, lenient=True)
-        w.require(w.known(self.operand.row)[:, lanes], self.operand.row, needed)
-        bits = np.where(valid, value[:, lanes], np.uint32(0))
-        size = self.dtype.itemsize
-        if size == 2:
-            half = self.operand.half if self.operand.half is not None else self.high
-            bits = (bits >> np.uint32(16 if half else 0)).astype(np.uint16)
-        return signed(lambda _: bits, self.operand, self.dtype)(w) if size <= 4 else bits.astype(BITS[size])
+        half = (
+            (int(self.high) if self.operand.half is None else self.operand.half) if self.dtype.itemsize == 2 else None
+        )
+        bits = np.where(valid, w.vector(self.operand.row, True, half)[:, lanes], np.uint32(0))
+        if half is not None:
+            bits = (bits >> np.uint32(16 * half)).astype(np.uint16)
+        return signed(lambda _: bits, self.operand, self.dtype)(w)
+
+    def read_known(self, w: Waves) -> np.ndarray:
+        """The moved source, which must be defined."""
+        value, unknown = self.read(w), self.unknown(w)
+        if unknown is not None:
+            w.require(~unknown, self.operand.row)
+        return value
+
+    def unknown(self, w: Waves) -> np.ndarray | None:
+        """Where the moved source is undefined, of the lanes that are written."""
+        lanes, valid = self._valid(w)
+        unknown = ~w.known(self.operand.row)[:, lanes] & valid & self.written(w)
+        return unknown if unknown.any() else None
 
     def written(self, w: Waves) -> np.ndarray:
         """(waves, lanes) of the result that are written."""

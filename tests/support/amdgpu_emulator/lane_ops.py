@@ -10,7 +10,7 @@ from .integer_ops import count_bits
 from .operands import U32, parse_operand, scalar_reader, vector_reader
 from .registry import Run, builds, refuse
 from .vector_alu import flags
-from .waves import register_name
+from .waves import Waves, register_name
 
 
 @builds(r"v_readfirstlane_b32|v_readlane_b32")
@@ -19,7 +19,7 @@ def read_lane(instruction: Instruction, chip: Chip) -> Run:
     to, operand = parse_operand(instruction.operands[0]), parse_operand(instruction.operands[1])
     number = None if "first" in instruction.name else scalar_reader(parse_operand(instruction.operands[2]), U32)
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         if number:
             lane = np.broadcast_to(number(w) % np.uint32(w.width), (w.count,)).astype(np.int64)
         else:
@@ -44,7 +44,7 @@ def write_lane(instruction: Instruction, chip: Chip) -> Run:
     to, value = parse_operand(instruction.operands[0]), scalar_reader(parse_operand(instruction.operands[1]), U32)
     number = scalar_reader(parse_operand(instruction.operands[2]), U32)
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         lane = number(w)[:, None] % np.uint32(w.width)
         w.write_vector(to.row, value(w)[:, None], (w.lane == lane) & w.active[:, None])
 
@@ -58,7 +58,7 @@ def masked_count(instruction: Instruction, chip: Chip) -> Run:
     mask, addend = (vector_reader(parse_operand(t), U32) for t in instruction.operands[1:])
     start = 32 if "_hi_" in instruction.name else 0
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         below = np.clip(w.lane - start, 0, 32)
         before = ((1 << below.astype(np.uint64)) - 1).astype(U32)
         w.write_vector(to.row, count_bits(np.ascontiguousarray(mask(w) & before)) + addend(w))
@@ -66,11 +66,14 @@ def masked_count(instruction: Instruction, chip: Chip) -> Run:
     return run
 
 
-def _permute(w, row: int, lanes: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Lanes of a register, 0 where not valid."""
+def _permute(
+    w: Waves, to: int, row: int, lanes: np.ndarray, valid: np.ndarray, where: np.ndarray | None = None
+) -> None:
+    """Write lanes of a register, 0 where not valid."""
     waves = np.arange(w.count)[:, None]
-    w.require(w.known(row)[waves, lanes], row, w.mask & valid)
-    return np.where(valid, w.vector(row, lenient=True)[waves, lanes], np.uint32(0))
+    unknown = ~w.known(row)[waves, lanes] & valid & w.mask
+    value = np.where(valid, w.vector(row, lenient=True)[waves, lanes], np.uint32(0))
+    w.write_vector(to, value, where, unknown if unknown.any() else None)
 
 
 @builds(r"ds_bpermute_b32|ds_permute_b32")
@@ -80,7 +83,7 @@ def permute(instruction: Instruction, chip: Chip) -> Run:
     operand, offset = parse_operand(instruction.operands[2]), int(instruction.modifiers.get("offset", "0"), 0)
     sends = instruction.name == "ds_permute_b32"
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         lanes = ((address(w) + np.uint32(offset)) // np.uint32(4) % np.uint32(w.width)).astype(np.int64)
         lanes = np.broadcast_to(lanes, w.mask.shape)
         waves = np.arange(w.count)[:, None]
@@ -88,9 +91,9 @@ def permute(instruction: Instruction, chip: Chip) -> Run:
             value, made = w.vector(operand.row), np.zeros(w.mask.shape, U32)
             rows, columns = np.nonzero(w.mask)
             made[rows, lanes[rows, columns]] = value[rows, columns]
+            w.write_vector(to.row, made)
         else:
-            made = _permute(w, operand.row, lanes, w.mask[waves, lanes])
-        w.write_vector(to.row, made)
+            _permute(w, to.row, operand.row, lanes, w.mask[waves, lanes])
         w.counters.issue(chip.lds_counter, [to.row], w.active)
 
     return run
@@ -110,9 +113,9 @@ def swizzle(instruction: Instruction, chip: Chip) -> Run:
         keep, set_, flip = pattern & 31, pattern >> 5 & 31, pattern >> 10 & 31
         source = lane // 32 * 32 + ((lane % 32 & keep | set_) ^ flip)
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         lanes = np.broadcast_to(source, w.mask.shape)
-        w.write_vector(to.row, _permute(w, operand.row, lanes, w.mask[:, source]))
+        _permute(w, to.row, operand.row, lanes, w.mask[:, source])
         w.counters.issue(chip.lds_counter, [to.row], w.active)
 
     return run
@@ -126,13 +129,13 @@ def permute_row(instruction: Instruction, chip: Chip) -> Run:
     crosses = "x16" in instruction.name
     off, zero = flags(instruction, "op_sel", [0, 0])[:2]  # fi and bound_ctrl
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         place = w.lane % 16
         words = np.where(place < 8, low(w)[:, None], high(w)[:, None])
         chosen = (words >> (place % 8 * 4).astype(U32) & np.uint32(15)).astype(np.int64)
         lanes = (w.lane // 16 * 16 ^ (16 if crosses else 0)) + np.broadcast_to(chosen, w.mask.shape)
         valid = np.ones(w.mask.shape, bool) if off else w.mask[np.arange(w.count)[:, None], lanes]
-        w.write_vector(to.row, _permute(w, operand.row, lanes, valid), w.mask if zero else w.mask & valid)
+        _permute(w, to.row, operand.row, lanes, valid, None if zero else w.mask & valid)
 
     return run
 
@@ -142,8 +145,8 @@ def swap_halves(instruction: Instruction, chip: Chip) -> Run:
     """Swap the halves of a wave of 64 lanes; with 32 a move."""
     to, operand = parse_operand(instruction.operands[0]), parse_operand(instruction.operands[1])
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         lanes = np.broadcast_to(w.lane ^ 32 if w.width == 64 else w.lane, w.mask.shape)
-        w.write_vector(to.row, _permute(w, operand.row, lanes, np.ones(w.mask.shape, bool)))
+        _permute(w, to.row, operand.row, lanes, np.ones(w.mask.shape, bool))
 
     return run

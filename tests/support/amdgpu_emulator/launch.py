@@ -78,6 +78,8 @@ class Emulator:
         kernel, chip, threads = self.kernel(name), self.code.chip, block[0] * block[1] * block[2]
         if not 0 < threads <= kernel.metadata.get(".max_flat_workgroup_size", 1024):
             raise EmulatorError(f"kernel '{name}' cannot run in workgroups of {threads}")
+        if kernel.private and chip.name == "gfx90a":
+            raise EmulatorError(f"kernel '{name}' uses scratch, which the emulator has for gfx942 and newer only")
         if len(arguments) < kernel.metadata[".kernarg_segment_size"]:
             raise EmulatorError(f"kernel '{name}' takes {kernel.kernarg} bytes of arguments, not {len(arguments)}")
         if kernel.lds + shared > 64 * 1024:

@@ -7,7 +7,7 @@ scalar ones. Floating-point modifiers (`-v0`, `|v0|`) act on the sign bit, so th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import pi
 from typing import Any
@@ -57,6 +57,11 @@ class Operand:
     def rows(self) -> range:
         """Vector registers that the operand covers."""
         return range(self.row, self.row + self.count) if self.kind == "v" else range(0)
+
+    @property
+    def scalars(self) -> range:
+        """Scalar registers that the operand covers."""
+        return range(self.row, self.row + self.count) if self.kind == "s" else range(0)
 
 
 def parse_operand(text: str) -> Operand:
@@ -119,7 +124,8 @@ def signed(reader: Reader, operand: Operand, dtype: np.dtype) -> Reader:
 def vector_reader(operand: Operand, dtype: np.dtype, high: bool = False, lenient: bool = False) -> Reader:
     """Read an operand of a vector instruction: (waves or 1, lanes or 1).
 
-    `high` takes the upper half of a register for a 16-bit type; `lenient` lets undefined values pass.
+    `high` takes the upper half of a register for a 16-bit type; `lenient` lets undefined values pass, for a caller
+    that marks its result (`undefined_where`).
     """
     row = operand.row
     if dtype == MASK:
@@ -136,12 +142,12 @@ def vector_reader(operand: Operand, dtype: np.dtype, high: bool = False, lenient
     if size == 8:
         if vector:
             return signed(lambda w: w.vector64(row, lenient), operand, dtype)
-        return signed(lambda w: w.scalar64(row)[:, None], operand, dtype)
+        return signed(lambda w: w.scalar64(row, lenient)[:, None], operand, dtype)
 
     half = (int(high) if operand.half is None else operand.half) if size == 2 else None
 
     def whole(w: Waves) -> np.ndarray:
-        return w.vector(row, lenient, half) if vector else w.scalar(row)[:, None]
+        return w.vector(row, lenient, half) if vector else w.scalar(row, lenient)[:, None]
 
     if size == 4:
         return signed(whole, operand, dtype)
@@ -166,3 +172,11 @@ def scalar_reader(operand: Operand, dtype: np.dtype) -> Reader:
     if dtype.itemsize == 2:
         return lambda w: w.scalar(row).astype(U16).view(dtype)
     return lambda w: w.scalar(row).view(dtype)
+
+
+def undefined_where(operands: Iterable[Operand]) -> Callable[[Waves], np.ndarray | None]:
+    """Where any of the operands of a vector instruction is undefined: (waves, lanes), or None for nowhere."""
+    operands = list(operands)
+    rows = [row for operand in operands for row in operand.rows]
+    scalars = [row for operand in operands for row in operand.scalars]
+    return lambda w: w.unknown(rows, scalars)

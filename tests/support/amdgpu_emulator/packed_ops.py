@@ -8,9 +8,10 @@ import numpy as np
 from .chips import Chip
 from .disassembly import Instruction
 from .float_ops import fma16, fma32
-from .operands import F16, F32, I32, TYPES, U8, U16, U32, Operand, Reader, parse_operand, vector_reader
+from .operands import F16, F32, I32, TYPES, U8, U16, U32, Operand, Reader, parse_operand, undefined_where, vector_reader
 from .registry import ALU, Alu, Run, builds, refuse
 from .vector_alu import flags
+from .waves import Waves
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _FLOATS = {"add": np.add, "mul": np.multiply, "max": np.fmax, "min": np.fmin, "max_num": np.fmax, "min_num": np.fmin}
@@ -28,7 +29,7 @@ def _half(operand: Operand, dtype: np.dtype, high: bool, negative: bool) -> Read
     elif operand.kind == "number" and high:
         reader = lambda w: np.zeros((1, 1), dtype)
     else:
-        reader = vector_reader(operand, dtype, high)
+        reader = vector_reader(operand, dtype, high, lenient=True)
     return (lambda w: -reader(w)) if negative else reader
 
 
@@ -45,43 +46,46 @@ def packed_16(instruction: Instruction, chip: Chip) -> Run:
         raise refuse(instruction, "the clamp")
     operands = [parse_operand(t) for t in instruction.operands[1:]]
     n = len(operands)
+    undefined = undefined_where(operands)
     halves = []
     for select, negate, default in (("op_sel", "neg_lo", 0), ("op_sel_hi", "neg_hi", 1)):
         high, negative = flags(instruction, select, [default] * n), flags(instruction, negate, [0] * n)
         halves.append([_half(o, dtype, bool(high[i]), bool(negative[i])) for i, o in enumerate(operands)])
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         low, high = (compute(*(r(w) for r in readers)).view(U16).astype(U32) for readers in halves)
-        w.write_vector(to.row, high << np.uint32(16) | low)
+        w.write_vector(to.row, high << np.uint32(16) | low, unknown=undefined(w))
 
     return run
 
 
 @builds(r"v_pk_(add|mul|fma)_f32|v_pk_mov_b32")
 def packed_32(instruction: Instruction, chip: Chip) -> Run:
-    """Two registers: op_sel and op_sel_hi name the register of each source for the first and second result."""
+    """Two registers: op_sel and op_sel_hi name the register of each source for the first and second result.
+
+    `v_pk_mov_b32` takes the first result from its first source and the second from its second, both by op_sel.
+    """
     operation = instruction.name.split("_")[2]
-    moves = operation == "mov"
     to, operands = parse_operand(instruction.operands[0]), [parse_operand(t) for t in instruction.operands[1:]]
     n = len(operands)
-    if moves:
-        selected = flags(instruction, "op_sel", [0, 0])
-        pairs = [[vector_reader(o.at(selected[i]), U32, lenient=True)] for i, o in enumerate(operands)]
-        compute, rows = (lambda x: x), [[r for r in o.at(selected[i]).rows] for i, o in enumerate(operands)]
-    else:
-        pairs, rows = [], [[], []]
-        compute = {"add": np.add, "mul": np.multiply, "fma": fma32}[operation]
-        for select, negate, default in (("op_sel", "neg_lo", 0), ("op_sel_hi", "neg_hi", 1)):
+    compute = {"add": np.add, "mul": np.multiply, "fma": fma32, "mov": lambda x: x}[operation]
+    dtype = U32 if operation == "mov" else F32
+    halves = []
+    for part, (select, negate, default) in enumerate((("op_sel", "neg_lo", 0), ("op_sel_hi", "neg_hi", 1))):
+        if operation == "mov":
+            sources, negative = [operands[part].at(flags(instruction, "op_sel", [0, 0])[part])], [0]
+        else:
             which, negative = flags(instruction, select, [default] * n), flags(instruction, negate, [0] * n)
-            readers = [vector_reader(o.at(which[i]), F32) for i, o in enumerate(operands)]
-            pairs.append([(lambda w, r=r: -r(w)) if negative[i] else r for i, r in enumerate(readers)])
+            sources = [operand.at(which[i]) for i, operand in enumerate(operands)]
+        readers = [vector_reader(operand, dtype, lenient=True) for operand in sources]
+        signs = [(lambda w, r=r: -r(w)) if negative[i] else r for i, r in enumerate(readers)]
+        halves.append((signs, undefined_where(sources)))
 
-    def run(w) -> None:
-        first, second = (compute(*(r(w) for r in readers)).view(U32) for readers in pairs)
-        unknown = [w.unknown(r) if r else None for r in rows]
-        second = second.copy()  # it may be the row that the first write changes
-        w.write_vector(to.row, first, unknown=unknown[0])
-        w.write_vector(to.row + 1, second, unknown=unknown[1])
+    def run(w: Waves) -> None:
+        values = [compute(*(r(w) for r in readers)).view(U32).copy() for readers, _ in halves]
+        unknown = [undefined(w) for _, undefined in halves]
+        for i in (0, 1):
+            w.write_vector(to.row + i, values[i], unknown=unknown[i])
 
     return run
 
@@ -101,7 +105,7 @@ def mixed_fma(instruction: Instruction, chip: Chip) -> Run:
     part = next((p for p in ("lo", "hi") if f"_mix{p}_" in instruction.name), "")
     clamp = "clamp" in instruction.modifiers
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         value = fma32(*(r(w) for r in readers))
         value = np.clip(value, F32.type(0), F32.type(1)) if clamp else value
         if not part:
@@ -126,7 +130,7 @@ def dot_signs(instruction: Instruction, chip: Chip) -> Run:
     kinds = [np.dtype(np.int8) if sign else U8 for sign in flags(instruction, "neg_lo", [0] * 3)[:2]]
     x, y, z = (vector_reader(o, U32) for o in operands)
 
-    def run(w) -> None:
+    def run(w: Waves) -> None:
         total, a, b = z(w).view(I32), x(w), y(w)
         for shift in (0, 8, 16, 24):
             one, two = ((v >> np.uint32(shift)).astype(U8).view(k).astype(I32) for v, k in zip((a, b), kinds))

@@ -33,7 +33,7 @@ class Alu:
     result: np.dtype
     sources: tuple[np.dtype, ...]
     compute: Callable[..., np.ndarray]
-    moves: bool = False  # its result may be undefined where a source is
+    selects: bool = False  # the last source says which of the others is the result
     accumulates: bool = False  # the destination is the last source
     keeps_high: bool = False  # a 16-bit result leaves the upper half also on gfx9
 

@@ -67,6 +67,18 @@ def _pack(low: int, high: int) -> Callable[[Any, Any], Any]:
     return lambda x, y: (y >> np.uint32(16 * high) & half) << np.uint32(16) | (x >> np.uint32(16 * low) & half)
 
 
+def _first_low64(x: np.ndarray) -> np.ndarray:
+    low = first_low(x.astype(U32))
+    high = first_low((x >> np.uint64(32)).astype(U32))
+    return np.where(x.astype(U32) != 0, low, np.where(high < 32, high + np.uint32(32), high))
+
+
+def _first_high64(x: np.ndarray) -> np.ndarray:
+    high = first_high((x >> np.uint64(32)).astype(U32))
+    low = first_high(x.astype(U32))
+    return np.where(high < 32, high, np.where(low < 32, low + np.uint32(32), low))
+
+
 # name: (types of the sources, operation, whether SCC becomes "the result is not 0")
 _TABLE: dict[str, tuple[tuple[np.dtype, ...], Callable[..., np.ndarray], bool]] = {
     "mul_i32": ((U32, U32), np.multiply, False),
@@ -93,6 +105,10 @@ _TABLE: dict[str, tuple[tuple[np.dtype, ...], Callable[..., np.ndarray], bool]] 
     "cls_i32": ((I32,), first_sign, False),
     "ff1_i32_b32": ((U32,), first_low, False),
     "ctz_i32_b32": ((U32,), first_low, False),
+    "ff1_i32_b64": ((U64,), _first_low64, False),
+    "ctz_i32_b64": ((U64,), _first_low64, False),
+    "flbit_i32_b64": ((U64,), _first_high64, False),
+    "clz_i32_u64": ((U64,), _first_high64, False),
     "pack_ll_b32_b16": ((U32, U32), _pack(0, 0), False),
     "pack_lh_b32_b16": ((U32, U32), _pack(0, 1), False),
     "pack_hh_b32_b16": ((U32, U32), _pack(1, 1), False),

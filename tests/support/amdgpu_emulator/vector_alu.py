@@ -9,8 +9,8 @@ import numpy as np
 
 from .chips import Chip
 from .disassembly import Instruction
-from .dpp import dpp_source
-from .operands import BITS, I64, MASK, U32, U64, Operand, Reader, parse_operand, signed, vector_reader
+from .dpp import Dpp, dpp_source
+from .operands import BITS, I64, MASK, U32, U64, Operand, Reader, parse_operand, signed, undefined_where, vector_reader
 from .registry import ALU, Alu, Run, builds, refuse
 from .waves import VCC, Waves
 
@@ -51,7 +51,7 @@ def source(instruction: Instruction, number: int, operand: Operand, dtype: np.dt
         return signed(lambda w: word(w).astype(narrow), inner, dtype)
     high = bool(flags(instruction, "op_sel", [0] * 4)[number]) and dtype.itemsize == 2
     if number == 0 and (dpp := dpp_source(instruction, operand, dtype, high)):
-        return dpp.read
+        return dpp.read if lenient else dpp.read_known
     return vector_reader(operand, dtype, high, lenient)
 
 
@@ -82,18 +82,23 @@ def _saturated(instruction: Instruction, alu: Alu, readers: list[Reader]) -> Rea
     return run
 
 
-def evaluator(instruction: Instruction, alu: Alu) -> Reader:
-    """The function that computes the result."""
-    texts = list(instruction.operands[1:])
-    operands = [parse_operand(t) for t in texts]
+def _sources(instruction: Instruction, alu: Alu) -> list[Operand]:
+    """The sources, with those that the text leaves out: the destination of an accumulation, VCC."""
+    operands = [parse_operand(t) for t in instruction.operands[1:]]
     if alu.accumulates and len(operands) < len(alu.sources):
         operands.append(parse_operand(instruction.operands[0]))
     if len(operands) < len(alu.sources) and alu.sources[-1] == MASK:
         operands.append(Operand("vcc", "s", VCC, 2))
     if len(operands) != len(alu.sources):
         raise refuse(instruction, f"{len(operands)} sources")
+    return operands
+
+
+def evaluator(instruction: Instruction, alu: Alu) -> Reader:
+    """The function that computes the result."""
+    operands = _sources(instruction, alu)
     readers = [
-        source(instruction, i, operand, dtype, alu.moves)
+        source(instruction, i, operand, dtype, lenient=True)
         for i, (operand, dtype) in enumerate(zip(operands, alu.sources))
     ]
     compute = alu.compute
@@ -108,42 +113,64 @@ def evaluator(instruction: Instruction, alu: Alu) -> Reader:
     return _clamped(lambda w: compute(*(r(w) for r in readers)), instruction, alu.result)
 
 
+def _undefined(instruction: Instruction, alu: Alu, dpp: Dpp | None) -> Callable[[Waves], np.ndarray | None]:
+    """Where the result is undefined, as its sources are."""
+    operands = _sources(instruction, alu)
+    if alu.selects and operands[2].kind == "s":
+        chosen = vector_reader(operands[2], MASK)
+        parts = [dpp.unknown if dpp else undefined_where(operands[:1]), undefined_where(operands[1:2])]
+
+        def selected(w: Waves) -> np.ndarray | None:
+            x, y = (part(w) for part in parts)
+            if x is None and y is None:
+                return None
+            return np.where(chosen(w), False if y is None else y, False if x is None else x)
+
+        return selected
+    rest = undefined_where(o for o, dtype in zip(operands, alu.sources) if dtype != MASK)
+    if not dpp:
+        return rest
+    others = undefined_where(operands[1:])
+
+    def moved(w: Waves) -> np.ndarray | None:
+        first, second = dpp.unknown(w), others(w)
+        return second if first is None else first if second is None else first | second
+
+    return moved
+
+
 def committer(instruction: Instruction, alu: Alu, chip: Chip) -> Commit:
     """The function that writes the result."""
     to = parse_operand(instruction.operands[0])
     if to.kind != "v":
         raise refuse(instruction, "a scalar destination")
-    operands = [parse_operand(t) for t in instruction.operands[1:]]
-    rows = [row for o in operands for row in o.rows] if alu.moves else []
-    dpp = dpp_source(instruction, operands[0], U32, False) if operands else None
+    dpp = dpp_source(instruction, parse_operand(instruction.operands[1]), U32, False)
+    undefined = _undefined(instruction, alu, dpp)
     row, size = to.row, alu.result.itemsize
     bits = BITS[size]
 
     def where(w: Waves) -> np.ndarray | None:
         return dpp.written(w) if dpp else None
 
-    if "dst_sel" in instruction.modifiers and instruction.modifiers["dst_sel"] != "DWORD":
-        return _sdwa_commit(instruction, row)
+    if instruction.modifiers.get("dst_sel", "DWORD") != "DWORD":
+        return _sdwa_commit(instruction, row, undefined)
     if size == 8:
-        return lambda w, value: w.write_vector64(row, value.view(bits), where(w), w.unknown(rows) if rows else None)
+        return lambda w, value: w.write_vector64(row, value.view(bits), where(w), undefined(w))
     if size == 4:
-        if not rows and not dpp:
-            return lambda w, value: w.write_vector(row, value.view(U32))
-        if dpp and alu.moves:
-            return lambda w, value: w.write_vector(row, value.view(U32), where(w))
-        return lambda w, value: w.write_vector(row, value.view(U32), where(w), w.unknown(rows) if rows else None)
-    high = to.half if to.half is not None else flags(instruction, "op_sel", [0] * 4)[len(operands)]
+        return lambda w, value: w.write_vector(row, value.view(U32), where(w), undefined(w))
+    high = to.half if to.half is not None else flags(instruction, "op_sel", [0] * 4)[len(instruction.operands) - 1]
     if chip.zeroes_high_half and not (high or alu.keeps_high or to.half is not None):
-        return lambda w, value: w.write_vector(row, value.view(bits).astype(U32), where(w))
+        return lambda w, value: w.write_vector(row, value.view(bits).astype(U32), where(w), undefined(w))
     keep, shift = np.uint32(0xFFFF if high else 0xFFFF0000), np.uint32(16 if high else 0)
 
     def commit_half(w: Waves, value: np.ndarray) -> None:
-        w.write_vector(row, w.v[row] & keep | value.view(bits).astype(U32) << shift, where(w))
+        word = w.v[row] & keep | value.view(bits).astype(U32) << shift
+        w.write_vector(row, word, where(w), undefined(w), half=int(high))
 
     return commit_half
 
 
-def _sdwa_commit(instruction: Instruction, row: int) -> Commit:
+def _sdwa_commit(instruction: Instruction, row: int, undefined: Callable[[Waves], np.ndarray | None]) -> Commit:
     shift, mask = _SDWA[instruction.modifiers["dst_sel"]]
     preserve = instruction.modifiers.get("dst_unused") == "UNUSED_PRESERVE"
     if instruction.modifiers.get("dst_unused") == "UNUSED_SEXT":
@@ -152,7 +179,7 @@ def _sdwa_commit(instruction: Instruction, row: int) -> Commit:
 
     def commit(w: Waves, value: np.ndarray) -> None:
         word = value.view(BITS[value.dtype.itemsize]).astype(U32) & np.uint32(mask)
-        w.write_vector(row, w.v[row] & keep | word << np.uint32(shift))
+        w.write_vector(row, w.v[row] & keep | word << np.uint32(shift), unknown=undefined(w))
 
     return commit
 
@@ -190,7 +217,8 @@ def carry(instruction: Instruction, chip: Chip) -> Run:
     name = instruction.name
     to, out = parse_operand(instruction.operands[0]), parse_operand(instruction.operands[1])
     with_carry = name.split("_")[1] in ("addc", "subb", "subbrev") or "_ci_" in name
-    x, y = (source(instruction, i, parse_operand(instruction.operands[2 + i]), U32) for i in (0, 1))
+    operands = [parse_operand(t) for t in instruction.operands[2:4]]
+    x, y = (source(instruction, i, operand, U32) for i, operand in enumerate(operands))
     carry_in = vector_reader(parse_operand(instruction.operands[4]), MASK) if with_carry else None
     if "rev" in name:
         x, y = y, x

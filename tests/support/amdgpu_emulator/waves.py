@@ -4,12 +4,15 @@ All waves of a batch of workgroups live in one object. A vector register is a ro
 of (waves,); an instruction runs for all *active* waves together, those at the same place of the program. A write goes
 to `mask` only, the lanes of active waves that EXEC enables.
 
-Every register knows where it has been written; reading it elsewhere is an error, unless the reader only moves values
-(`lenient`), which moves the knowledge with them. Rows that are defined everywhere skip the check (`_full`).
+Every register knows where it has been written. Compiled code does compute with registers that were not, where the
+result does not matter (a lane of a vector that nobody reads), so lane-wise instructions mark their result as undefined
+and go on; everything else that reads such a lane is refused: stores, addresses, comparisons, scalar instructions,
+matrices. Rows that are defined everywhere skip all of this (`_v_full`, `_s_full`).
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,10 +118,14 @@ class Waves:
             self._v_known[row] = True
         return self._v_known[row]
 
-    def unknown(self, rows: list[int]) -> np.ndarray | None:
-        """Where any of the registers has not been written; None if nowhere."""
+    def unknown(self, rows: list[int], scalars: list[int]) -> np.ndarray | None:
+        """(waves, lanes) where any of the registers has not been written; None if nowhere that matters."""
         lacking = [~self._v_known[row] for row in rows if not self._v_full[row]]
-        return np.logical_or.reduce(lacking) if lacking else None
+        lacking += [~self._s_known[row][:, None] for row in scalars if not self._s_full[row]]
+        if not lacking:
+            return None
+        unknown = functools.reduce(np.logical_or, lacking) & self.mask
+        return unknown if unknown.any() else None
 
     def vector64(self, row: int, lenient: bool = False) -> np.ndarray:
         """Two registers as u64."""
@@ -164,21 +171,21 @@ class Waves:
         self.write_vector(row + 1, (value >> np.uint64(32)).astype(np.uint32), where, unknown)
 
     # -- scalar registers ----------------------------------------------------------------------------------------
-    def scalar(self, row: int) -> np.ndarray:
+    def scalar(self, row: int, lenient: bool = False) -> np.ndarray:
         """(waves,) of u32; not to be written to."""
         if row + SCALAR in self.counters.pending:
             self._finished(row + SCALAR, register_name(row, True), "read")
-        if not self._s_full[row]:
+        if not (self._s_full[row] or lenient):
             bad = self.active & ~self._s_known[row]
             if bad.any():
                 raise self.fail(f"{register_name(row, True)} is read but was never written", int(np.argmax(bad)))
         return self.s[row]
 
-    def scalar64(self, row: int) -> np.ndarray:
+    def scalar64(self, row: int, lenient: bool = False) -> np.ndarray:
         """Two registers as u64; the null register is 0."""
         if row == NULL:
             return np.zeros(self.count, np.uint64)
-        return self.scalar(row + 1).astype(np.uint64) << np.uint64(32) | self.scalar(row)
+        return self.scalar(row + 1, lenient).astype(np.uint64) << np.uint64(32) | self.scalar(row, lenient)
 
     def write_scalar(self, row: int, value: np.ndarray) -> None:
         """Write u32 bits of the active waves."""
