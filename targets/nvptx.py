@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .gpu import KINDS, GpuTarget, is_direct, no_kernel, stages_of
+from . import gpu
+from .gpu import GpuTarget, is_direct, no_kernel, stages_of
 from .target import Features, Target
 
 # math functions that have an implementation of ours in nvptx_math; lamina-expand-math makes arithmetic of the others
@@ -24,14 +25,18 @@ TO_NVVM = (
     "lamina-gpu-descriptors",
 )
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
+KINDS = gpu.KINDS | {"matmul"}  # kernels that there is an emitter for
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", EXPAND, *TO_NVVM)
-    if kind in KINDS or plain:
+    if kind in gpu.KINDS or plain:
         return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
+    if kind == "matmul":
+        features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
+        return (f"lamina-emit-gpu-matmul{{wgmma={str('wgmma' in features).lower()}}}", EXPAND, *TO_NVVM)
     raise no_kernel(target, kind)
 
 

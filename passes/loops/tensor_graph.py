@@ -143,6 +143,10 @@ class TensorGraph:
             found = self._shapes[value] = self._infer(value)
         return found
 
+    def declare(self, value: ir.Value, shape: Sequence[Dim]) -> None:
+        """State the sizes of a value whose op does not say them: the root of a kernel that is emitted directly."""
+        self._shapes[value] = tuple(shape)
+
     def _infer(self, value: ir.Value) -> tuple[Dim, ...]:
         tensor = ir.RankedTensorType(value.type)
         if tensor.has_static_shape:

@@ -1,0 +1,125 @@
+"""The matrix product at the root of a GPU kernel, whatever op it is.
+
+    y[batch, m, n] = sum_k a[batch, m, k] * b[batch, n, k] (+ bias)
+
+| op | batch | rows M | K | columns N |
+|---|---|---|---|---|
+| `matmul(a, b)` | leading dimensions; none if B is the same for all | rest of A's | A's last | B's last |
+| `linear(x, w, bias)` | none | all of x's but the last | x's last | w's first |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.strided_view import Shapes, View, merge, strided_view
+from ..loops.tensor_graph import TensorGraph
+
+
+@dataclass(frozen=True)
+class Side:
+    """A or B: the tensor, and which of its dimensions are batch, rows (M or N) and K."""
+
+    value: ir.Value
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    k: tuple[int, ...]
+    view: View | None  # of an input, if it is one
+
+    def strides(self) -> tuple[tuple[Dim, ...], Dim, Dim] | None:
+        """Strides of the batch, of the rows together and of K; None without a view, or where rows have no one stride."""
+        if self.view is None:
+            return None
+        shape, strides = self.view.shape, self.view.strides
+        rows = merge([shape[d] for d in self.rows], [strides[d] for d in self.rows])
+        k = merge([shape[d] for d in self.k], [strides[d] for d in self.k])
+        if rows is None or k is None:
+            return None
+        return tuple(strides[d] for d in self.batch), rows[1], k[1]
+
+
+@dataclass(frozen=True)
+class Product:
+    """One product; `dtype` is that of the operands and of the root's result."""
+
+    root: ir.Operation
+    a: Side
+    b: Side
+    bias: ir.Value | None  # one element a column
+    batch: tuple[Dim, ...]
+    rows: tuple[Dim, ...]
+    k: Dim
+    n: Dim
+    dtype: str
+
+    @property
+    def m(self) -> Dim:
+        """Rows of one batch."""
+        return dims.product(self.rows)
+
+    @property
+    def batches(self) -> Dim:
+        """How many products there are."""
+        return dims.product(self.batch)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The root's."""
+        return (*self.batch, *self.rows, self.n)
+
+    @property
+    def work(self) -> int | None:
+        """Multiplications, where all sizes are known."""
+        total = self.m * self.n * self.k * self.batches
+        return total if isinstance(total, int) else None
+
+
+def read_product(graph: TensorGraph) -> Product:
+    """The product of a kernel whose root is a matmul or a linear layer."""
+    (root,) = [op.operation for op in graph.block.operations if op.operation.name.startswith("lamina.")]
+    shapes = Shapes({v: graph.shape(v) for v in graph.inputs}, _sizes(graph))
+    linear = root.name == "lamina.linear"
+    a, b = root.operands[0], root.operands[1]
+    a_shape, b_shape = graph.shape(a), graph.shape(b)
+    a_view, b_view = strided_view(a, shapes), strided_view(b, shapes)
+    lead = 0 if linear else len(a_shape) - 2
+    if b_view is not None and all(s == 0 or n == 1 for n, s in zip(b_view.shape[:lead], b_view.strides)):
+        lead = 0
+    rank = len(b_shape)
+    b_rows, b_k = (rank - 2, rank - 1) if linear else (rank - 1, rank - 2)
+    product = Product(
+        root=root,
+        a=Side(a, _range(lead), _range(lead, len(a_shape) - 1), (len(a_shape) - 1,), a_view),
+        b=Side(b, _range(lead), (b_rows,), (b_k,), b_view),
+        bias=root.operands[2] if len(root.operands) > 2 else None,
+        batch=a_shape[:lead],
+        rows=a_shape[lead:-1],
+        k=a_shape[-1],
+        n=b_shape[b_rows],
+        dtype=str(ir.RankedTensorType(a.type).element_type),
+    )
+    graph.declare(root.results[0], product.shape)
+    return product
+
+
+def _range(*bounds: int) -> tuple[int, ...]:
+    return tuple(range(*bounds))
+
+
+def _sizes(graph: TensorGraph) -> dict[ir.Value, str]:
+    arguments = list(graph.block.arguments)
+    return dict(zip(arguments[len(graph.inputs) :], graph.symbols))
+
+
+def operand_index(side: Side, batch: Sequence[Dim], rows: Sequence[Dim], k: Sequence[Dim], rank: int) -> list[Dim]:
+    """The index in an operand's tensor; batch dimensions that it has and the product has not (stride 0) are at 0."""
+    index: list[Dim] = [0] * rank
+    for dimensions, places in ((side.batch, batch), (side.rows, rows), (side.k, k)):
+        for d, place in zip(dimensions, places):
+            index[d] = place
+    return index

@@ -1,0 +1,189 @@
+"""Products without tensor cores: any dtype, any operand that the evaluator can read, any size.
+
+A block of 16 x 16 threads computes a tile of `16 v` x `16 v` results, each thread `v` x `v` of them in registers:
+
+    for 16 of K at a time
+      read the tiles of A and B through the evaluator (zeros outside)     barrier
+      16 times: v elements of A, v of B, v * v multiply-adds              barrier
+
+16-bit floats are multiplied and added in f32, everything else in its own type.
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.index_algebra import Ranges
+from .gpu_kernel import GpuKernel
+from .matmul_epilogue import Epilogue
+from .matmul_problem import Product, Side, operand_index
+from .probe import Probe
+from .thread_values import ThreadValues, divisible
+
+SIDE = 16  # threads along each dimension of a tile, and elements of K at a time
+THREADS = SIDE * SIDE
+PAD = 4  # elements between rows of a tile in shared memory
+SMALL = 132 * 64 * 64  # results up to which tiles are small: there are few of them
+
+
+class SimtProduct:
+    """One product as a stage of `kernel`."""
+
+    def __init__(self, kernel: GpuKernel, product: Product):
+        self.kernel, self.product = kernel, product
+        results = product.batches * product.m * product.n
+        self.each = (
+            2 if isinstance(results, int) and results < SMALL else 4
+        )  # results of a thread, along each dimension
+        self.tile = SIDE * self.each
+        self.rows_of_tiles = dims.ceildiv(product.m, self.tile)
+        self.columns_of_tiles = dims.ceildiv(product.n, self.tile)
+        blocks = self.rows_of_tiles * self.columns_of_tiles * product.batches
+        self.stage = kernel.stage(THREADS, (blocks, 1, 1))
+        self.b = self.stage.b
+        self.stored = ir.RankedTensorType(product.root.results[0].type).element_type
+        halves = str(self.stored) in ("f16", "bf16")
+        self.computed = self.b.f32 if halves else self.stored
+        self.is_float = isinstance(self.computed, ir.FloatType)
+
+    def emit(self) -> None:
+        """Write the stage."""
+        b, p, stage = self.b, self.product, self.stage
+        b.bind("thread", stage.thread())
+        b.bind("block", stage.block())
+        block, thread = dims.symbol("block"), dims.symbol("thread")
+        tiles = self.rows_of_tiles * self.columns_of_tiles
+        b.bind("batch", b.dim(0 if p.batches == 1 else dims.floordiv(block, tiles)))
+        inside = block if p.batches == 1 else dims.mod(block, tiles)
+        b.bind("rows", b.dim(dims.floordiv(inside, self.columns_of_tiles)))
+        b.bind("columns", b.dim(dims.mod(inside, self.columns_of_tiles)))
+        pitch = self.tile + PAD
+        shared = [stage.shared(self.computed, SIDE * pitch) for _ in range(2)]
+        zero = b.constant(0, self.computed)
+
+        def blocks(k: Dim, sums: list[ir.Value]) -> list[ir.Value]:
+            for side, buffer, tile, size in (
+                (p.a, shared[0], dims.symbol("rows"), p.m),
+                (p.b, shared[1], dims.symbol("columns"), p.n),
+            ):
+                self._fill(side, buffer, self.tile * tile, size, k, zero)
+            stage.barrier()
+            own = (dims.floordiv(thread, SIDE), dims.mod(thread, SIDE))
+            for step in range(SIDE):
+                x, y = (self._vector(buffer, step * pitch + self.each * place) for buffer, place in zip(shared, own))
+                sums = [self._add(s, x[i // self.each], y[i % self.each]) for i, s in enumerate(sums)]
+            stage.barrier()
+            return sums
+
+        sums = b.loop_carried("k", 0, p.k, [zero] * (self.each * self.each), blocks, step=SIDE)
+        self._write(sums)
+        stage.finish()
+
+    # -- tiles of operands -----------------------------------------------------------------------------------------
+    def _fill(self, side: Side, buffer: ir.Value, first: Dim, size: Dim, k: Dim, zero: ir.Value) -> None:
+        """Bring rows `first …` and 16 of K of an operand to shared memory, as `buffer[k, row]`."""
+        b, thread = self.b, dims.symbol("thread")
+        along_k = self._is_along_k(side)
+        for turn in range(self.each):
+            number = thread + turn * THREADS
+            row, depth = (
+                (dims.floordiv(number, SIDE), dims.mod(number, SIDE))
+                if along_k
+                else (dims.mod(number, self.tile), dims.floordiv(number, self.tile))
+            )
+            r, d = b.bind_unique("r", b.dim(first + row)), b.bind_unique("d", b.dim(k + depth))
+
+            def read(r: Dim = r, d: Dim = d) -> list[ir.Value]:
+                ranges = Ranges({"batch": self.product.batches, str(r): size, str(d): self.product.k})
+                return [self._wide(self._value(ThreadValues(self.stage, ranges, 1), side, r, d))]
+
+            inside = self._inside([(r, size, self.tile), (d, self.product.k, SIDE)])
+            value = read()[0] if inside is None else b.branch(inside, [self.computed], read, lambda: [zero])[0]
+            b.op("memref.store", (value, buffer, b.dim(depth * (self.tile + PAD) + row)))
+
+    def _is_along_k(self, side: Side) -> bool:
+        """True if neighbours in memory are neighbours along K."""
+        ranges = Ranges({"batch": self.product.batches, "r": self.product.m, "d": self.product.k})
+        probe = Probe(self.kernel.graph, ranges, set())
+        self._value(probe, side, dims.symbol("r"), dims.symbol("d"))
+        return any(dims.linear_coefficient(offset, "d") == 1 for _, offset in probe.loads)
+
+    def _value(self, ev: ThreadValues | Probe, side: Side, row: Dim, depth: Dim) -> ir.Value:
+        """The element of an operand in row `row` (of M or N) at place `depth` of K, in the block's batch."""
+        shape = ev.graph.shape(side.value)
+        places = [
+            ev.ranges.delinearize(place, [shape[d] for d in dimensions])
+            for place, dimensions in ((dims.symbol("batch"), side.batch), (row, side.rows), (depth, side.k))
+        ]
+        return ev.at(side.value, operand_index(side, places[0], places[1], places[2], len(shape)))
+
+    def _inside(self, bounds: list[tuple[Dim, Dim, int]]) -> ir.Value | None:
+        """True where each place is below its size; None if that is certain because tiles are whole."""
+        b, found = self.b, None
+        for place, size, tile in bounds:
+            if isinstance(size, int) and size % tile == 0:
+                continue
+            less = b.value("arith.cmpi", (b.dim(place), b.dim(size)), b.i1, predicate=b.number(2, b.i64))
+            found = less if found is None else b.value("arith.andi", (found, less), b.i1)
+        return found
+
+    def _vector(self, buffer: ir.Value, offset: Dim) -> list[ir.Value]:
+        b = self.b
+        type = ir.VectorType.get([self.each], self.computed)
+        whole = b.value("vector.load", (buffer, b.dim(offset)), type)
+        return [
+            b.value("vector.extract", (whole,), self.computed, static_position=ir.DenseI64ArrayAttr.get([i]))
+            for i in range(self.each)
+        ]
+
+    # -- values ----------------------------------------------------------------------------------------------------
+    def _wide(self, value: ir.Value) -> ir.Value:
+        return self.b.value("arith.extf", (value,), self.computed) if value.type != self.computed else value
+
+    def _add(self, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+        b, type = self.b, self.computed
+        if self.is_float:
+            return b.value("math.fma", (x, y, total), type)
+        return b.value("arith.addi", (total, b.value("arith.muli", (x, y), type)), type)
+
+    # -- results ---------------------------------------------------------------------------------------------------
+    def _write(self, sums: list[ir.Value]) -> None:
+        b, p, each = self.b, self.product, self.each
+        thread = dims.symbol("thread")
+        row = self.tile * dims.symbol("rows") + each * dims.floordiv(thread, SIDE)
+        column = self.tile * dims.symbol("columns") + each * dims.mod(thread, SIDE)
+        width = each if divisible(p.n, each) else 1
+        for i in range(each):
+            r = b.bind_unique("r", b.dim(row + i))
+            for j in range(0, each, width):
+                w = b.bind_unique("w", b.dim(dims.floordiv(column + j, width)))
+                values = sums[i * each + j : i * each + j + width]
+
+                def write(values: list[ir.Value] = values, r: Dim = r, w: Dim = w) -> list[ir.Value]:
+                    ranges = Ranges({"batch": p.batches, str(r): p.m, str(w): dims.floordiv(p.n, width)})
+                    ev = ThreadValues(self.stage, ranges, width)
+                    value = self._result(ev, values, w)
+                    Epilogue(self.stage, p).write(ev, dims.symbol("batch"), r, w, value)
+                    return []
+
+                inside = self._inside([(r, p.m, self.tile), (w, dims.floordiv(p.n, width), self.tile // width)])
+                if inside is None:
+                    write()
+                else:
+                    b.branch(inside, [], write)
+
+    def _result(self, ev: ThreadValues, values: list[ir.Value], w: Dim) -> ir.Value:
+        """Sums of neighbouring columns as elements of the root, with bias."""
+        b = self.b
+        value = values[0]
+        if len(values) > 1:
+            value = b.value("vector.from_elements", values, ir.VectorType.get([len(values)], self.computed))
+        like = lambda t: ir.VectorType.get([len(values)], t) if len(values) > 1 else t
+        if self.product.bias is not None:
+            bias = ev.vector(ev.at(self.product.bias, [ev.flat(w)]))
+            if self.stored != self.computed:
+                bias = b.value("arith.extf", (bias,), like(self.computed))
+            value = b.value("arith.addf" if self.is_float else "arith.addi", (value, bias), value.type)
+        return b.value("arith.truncf", (value,), like(self.stored)) if self.stored != self.computed else value
