@@ -32,7 +32,7 @@ from .tiles_epilogue import Epilogue
 from .tiles_frame import Frame, kernels, open_frame
 from .tiles_gemm import CHUNK_WORK, block_size, divides, row_cases
 from .tiles_micro import Panel, Rows, Tile, choose_tile, load_tile, multiply, store_tile, zeros
-from .tiles_pack import Matrix, pack_panel
+from .tiles_pack import Matrix, pack_panels
 from .tiles_problem import element_offset
 
 ROW_BLOCK = 96  # query rows of an item, at most: so often are K and V read from L2
@@ -145,15 +145,8 @@ class _Attention:
             self._pack_panels(matrix, self.value_tile, self.keys, self.width, self.v_packed)
 
     def _pack_panels(self, matrix: Matrix, tile: Tile, k: Index, columns: Index, out: ir.Value) -> None:
-        code, width = self.code, tile.columns
-        whole = isinstance(columns, int) and columns % width == 0
-
-        def panel(j: Index) -> None:
-            first = code.mul(j, width)
-            count = width if whole else code.min(width, code.sub(columns, first))
-            pack_panel(code, tile, matrix, k, first, count, out, code.mul(first, k))
-
-        code.loop(0, code.ceildiv(columns, width), 1, [], panel)
+        panels = self.code.ceildiv(columns, tile.columns)
+        pack_panels(self.code, tile, matrix, k, columns, 0, panels, out)
 
     def _matrix(self, view: View, transposed: bool) -> Matrix:
         """K transposed, or V, of the item's head."""

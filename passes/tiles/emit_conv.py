@@ -23,7 +23,7 @@ from .tiles_epilogue import Epilogue, needs_scalars
 from .tiles_frame import EmitError, Frame, kernels, open_frame
 from .tiles_gemm import Gemm, Item
 from .tiles_micro import Rows, choose_tile
-from .tiles_pack import Matrix, pack_panel
+from .tiles_pack import Matrix, pack_panels
 from .tiles_patch import Patch
 from .tiles_patch_vectors import Loader, PatchVectors
 
@@ -88,8 +88,8 @@ class _Conv(Gemm):
         one = merge(p.x_view.shape[2:], p.x_view.strides[2:])
         return None if one is None else one[1]
 
-    def begin_columns(self, item: Item) -> None:
-        code, p = self.code, self.problem
+    def pack(self, item: Item) -> None:
+        code, p, tile = self.code, self.problem, self.tile
         image, group = item.batch
         channels = p.in_channels // p.groups
         first_channel = code.mul(group, channels)
@@ -101,22 +101,19 @@ class _Conv(Gemm):
                 code.size(view.offset), code.mul(image, code.size(view.strides[0])),
                 code.mul(first_channel, code.size(view.strides[1])),
             )  # fmt: skip
-            self.matrix = Matrix(
-                buffer.memref, buffer.dtype, offset, code.size(view.strides[1]), code.size(self.pointwise)
-            )
+            k_stride, n_stride = code.size(view.strides[1]), code.size(self.pointwise)
+            matrix = Matrix(buffer.memref, buffer.dtype, offset, k_stride, n_stride)
+            pack_panels(code, tile, matrix, self.k, self.n, item.column, item.panels, self.packed)
             return
-        self.first_slice, count = self.patch.slices(item.column, item.columns)
+        start, count = self.patch.slices(item.column, item.columns)
+        read = input_reader(self.frame, p, image, first_channel, tile.dtype)
+        self.patch.fill(self.patch_buffer, start, count, 1 if needs_scalars(self.frame) else tile.width, read)
 
-        read = input_reader(self.frame, p, image, first_channel, self.tile.dtype)
-        width = 1 if needs_scalars(self.frame) else self.tile.width
-        self.patch.fill(self.patch_buffer, self.first_slice, count, width, read)
+        def panel(j: Index) -> None:
+            first, at = code.mul(j, tile.columns), code.mul(code.mul(j, self.k), tile.columns)
+            self.vectors.emit(start, lambda loader: self._pack_vectors(code.add(item.column, first), at, loader))
 
-    def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
-        code, tile = self.code, self.tile
-        if self.pointwise is not None:
-            pack_panel(code, tile, self.matrix, self.k, first, columns, self.packed, at)
-            return
-        self.vectors.emit(self.first_slice, lambda loader: self._pack_vectors(first, at, loader))
+        code.loop(0, item.panels, 1, [], panel)
 
     def _pack_vectors(self, first: Index, at: Index, loader: Loader) -> None:
         """Pack the panel of positions `first ...`. Lanes past the last position hold junk, whose sums are not stored."""

@@ -2,7 +2,7 @@
 
 Where B comes from:
     packed_linear              panels packed ahead of time, read in place
-    few rows, B by rows        read in place: packing would move B twice to use it a few times
+    few rows, B by rows        read in place, line by line: packing would move B twice to use it a few times
     few rows, B by columns     read in place, as dot products along K (`tiles_dot`)
     otherwise                  packed in the kernel, once per block of columns
 """
@@ -22,11 +22,13 @@ from .tiles_epilogue import Epilogue
 from .tiles_frame import EmitError, Frame, kernels, open_frame
 from .tiles_gemm import CHUNK_WORK, Gemm, Item
 from .tiles_micro import Panel, Rows, Tile, choose_tile, store_tile
-from .tiles_pack import Matrix, pack_panel
+from .tiles_pack import Matrix, pack_panel, pack_panels
 from .tiles_pairs import multiply_pairs
 from .tiles_problem import Problem, b_matrix, read_problem, row_start
 
 IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
+# ... by so many columns and rows of B at a time: long lines, and few enough of them for prefetchers to follow
+IN_PLACE_COLUMNS, IN_PLACE_K = 1536, 8
 DOT_ROWS = 4  # the same for unit stride along K
 
 
@@ -61,7 +63,8 @@ class _Matmul(Gemm):
         self.mode = self._mode(frame, tile)
         if self.mode != "pack":
             tile = _widened(tile, p)
-        super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile)
+        blocks = {"column_block": IN_PLACE_COLUMNS, "k_block": IN_PLACE_K} if self.mode == "rows" else {}
+        super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **blocks)
         self.packs = self.mode == "pack"
         self.a_in_place = p.a_view is not None and frame.inputs[p.a_view.base].dtype == tile.dtype
         self.pairs = bf16_dot if self.mode == "packed" and self._in_pairs(frame) else ""
@@ -104,11 +107,9 @@ class _Matmul(Gemm):
         if self.mode in ("rows", "dot"):
             self.matrix = b_matrix(self.frame, self.problem, item.batch)
 
-    def begin_columns(self, item: Item) -> None:
-        self.matrix = b_matrix(self.frame, self.problem, item.batch)
-
-    def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
-        pack_panel(self.code, self.tile, self.matrix, self.k, first, columns, self.packed, at)
+    def pack(self, item: Item) -> None:
+        matrix = b_matrix(self.frame, self.problem, item.batch)
+        pack_panels(self.code, self.tile, matrix, self.k, self.n, item.column, item.panels, self.packed)
 
     def first_column(self, first: Index) -> Index:
         if self.mode not in ("rows", "dot") or self.problem.n % self.tile.columns == 0:  # type: ignore[operator]
@@ -179,7 +180,7 @@ def _emit_pack(frame: Frame, root: ir.Operation, vector_bits: int, registers: in
     def panel(p: Index) -> None:
         first = code.mul(p, columns)
         count = columns if isinstance(n, int) and n % columns == 0 else code.min(columns, code.sub(code.size(n), first))
-        pack_panel(code, tile, matrix, code.size(k), first, count, out.memref, code.mul(first, code.size(k)))
+        pack_panel(code, tile, matrix, 0, code.size(k), first, count, out.memref, code.mul(first, code.size(k)))
 
     code.loop(frame.begin, frame.end, 1, [], panel)
     work = columns * (k if isinstance(k, int) else 256) * 16

@@ -19,7 +19,7 @@ What is reused from L2 is small (48 rows of 1024 elements of A, 192 KiB; one pan
 fill the shared L3 cost little. Sums that wait in scratch are the dearest part: with blocks of 512 elements of K, 1024^3
 ran at 92 % of the FMA peak of a Zen 3 core, with one block of 1024 at 97 %.
 
-A kernel subclasses `Gemm` and says where A's rows are (`a_rows`, `a_copy`), how to pack B (`pack_panel`) or where to find
+A kernel subclasses `Gemm` and says where A's rows are (`a_rows`, `a_copy`), how to pack B (`pack`) or where to find
 it unpacked (`packs` False; `b_panel`, `first_column`), and where a sum belongs (`lead_index`).
 """
 
@@ -68,7 +68,7 @@ class Gemm:
 
     def __init__(
         self, frame: Frame, dtype: str, batch: Sequence[Dim], rows: Dim, k: Dim, columns: Dim,
-        tile: Tile, row_block: int = ROW_BLOCK, column_block: int = COLUMN_BLOCK,
+        tile: Tile, row_block: int = ROW_BLOCK, column_block: int = COLUMN_BLOCK, k_block: int = K_BLOCK,
     ):  # fmt: skip
         self.frame, self.code, self.dtype = frame, frame.code, dtype
         self.batch, self.rows_dim, self.k_dim, self.columns_dim = tuple(batch), rows, k, columns
@@ -80,10 +80,11 @@ class Gemm:
         if all(isinstance(i, int) for i in items) and dims.product(items) < FEW_ITEMS:  # type: ignore[operator]
             column_block //= 2
         self.column_block = block_size(columns, column_block, self.tile.columns)
-        self.k_block = block_size(k, K_BLOCK, 1)
+        self.k_block = block_size(k, k_block, 1)
         self.k_chunk = block_size(self.k_block, K_CHUNK, 1)
-        one_tile = isinstance(rows, int) and rows <= tile.rows  # its rows of A are read once, whatever K
-        self.blocked = not one_tile and not (isinstance(k, int) and 0 < k <= K_BLOCK)
+        # rows that are one tile are read once, whatever K
+        one_tile = k_block == K_BLOCK and isinstance(rows, int) and rows <= tile.rows
+        self.blocked = not one_tile and not (isinstance(k, int) and 0 < k <= k_block)
         self.k, self.m, self.n = (self.code.size(d) for d in (k, rows, columns))
         self.a_in_place = self.packs = True
         self.epilogue: Epilogue
@@ -92,11 +93,8 @@ class Gemm:
     def begin_item(self, item: Item) -> None:
         """Emit what an item needs before its tiles."""
 
-    def begin_columns(self, item: Item) -> None:
-        """Emit what comes before the packing of a new block of columns."""
-
-    def pack_panel(self, item: Item, first: Index, columns: Index, at: Index) -> None:
-        """Pack columns `first .. first + columns` of B, all of K, to `self.packed[at ...]`."""
+    def pack(self, item: Item) -> None:
+        """Pack the item's columns of B, all of K, to `self.packed`: panel after panel."""
         raise NotImplementedError
 
     def first_column(self, first: Index) -> Index:
@@ -105,7 +103,8 @@ class Gemm:
 
     def b_panel(self, item: Item, j: Index, first: Index) -> Panel:
         """Panel `j` of the item, which covers columns from `first` on."""
-        return Panel(self.packed, self._panel_start(j), self.tile.columns)
+        start = self.code.mul(self.code.mul(j, self.k), self.tile.columns)
+        return Panel(self.packed, start, self.tile.columns)
 
     def a_rows(self, item: Item, m: Index) -> Rows:
         """Where rows `m ...` of A are, when A is read in place."""
@@ -155,17 +154,20 @@ class Gemm:
         self.begin_item(item)
         new_columns = code.either(code.compare("eq", number, self.frame.begin), code.compare("eq", row, 0))
         if self.packs:
-            code.branch(new_columns, lambda: self._pack(item))
+            code.branch(new_columns, lambda: self.pack(item))
         if not self.blocked:
             self._block(replace(item, k_high=self.k))
             return
 
         def block(k: ir.Value) -> None:
-            high = code.min(code.add(k, self.k_block), self.k)
+            high = code.add(k, self.k_block)
+            if not divides(self.k_block, self.k_dim):
+                high = code.min(high, self.k)
             self._block(replace(item, k_low=k, k_high=high, first=code.compare("eq", k, 0)))
 
         code.loop(0, self.k, self.k_block, [], block)
         self._no_k(item)
+        self._close_gap(item)
 
         def write(m: Index) -> None:
             at = code.mul(code.sub(m, item.row), self.column_block)
@@ -186,18 +188,22 @@ class Gemm:
 
         code.branch(code.compare("eq", self.k, 0), clear)
 
-    def _pack(self, item: Item) -> None:
-        code = self.code
-        self.begin_columns(item)
+    def _close_gap(self, item: Item) -> None:
+        """Where the last panel covers columns before its first, move its sums to where they belong."""
+        code, tile = self.code, self.tile
+        place = code.mul(code.sub(item.panels, 1), tile.columns)
+        first = code.add(item.column, place)
+        start = self.first_column(first)
+        if start is first:
+            return
+        gap = code.sub(first, start)
 
-        def panel(j: Index) -> None:
-            first = code.add(item.column, code.mul(j, self.tile.columns))
-            self.pack_panel(item, first, self._width(first), self._panel_start(j))
+        def row(m: Index) -> None:
+            at = code.add(code.mul(code.sub(m, item.row), self.column_block), place)
+            move = lambda c: code.store(code.load(self.sums, code.add(at, c, gap)), self.sums, code.add(at, c))
+            code.loop(0, self._width(first), 1, [], move)
 
-        code.loop(0, item.panels, 1, [], panel)
-
-    def _panel_start(self, j: Index) -> Index:
-        return self.code.mul(self.code.mul(j, self.k), self.tile.columns)
+        code.branch(code.compare("gt", gap, 0), lambda: code.loop(item.row, item.row_end, 1, [], row))
 
     def _width(self, first: Index) -> Index:
         """The columns of the panel that starts at column `first`."""
@@ -271,12 +277,16 @@ class Gemm:
         else:
             code.branch(item.first, clear)
 
-        def chunk(k: Index) -> None:
-            acc = self.multiply(tile, some, b, k, code.min(code.add(k, self.k_chunk), item.k_high), nothing)
+        def chunk(k: Index, high: Index) -> None:
+            acc = self.multiply(tile, some, b, k, high, nothing)
             old = load_tile(code, tile, self.sums, at, stride, height)
             store_tile(code, tile, [numeric.add(code, x, y) for x, y in zip(old, acc)], self.sums, at, stride)
 
-        code.loop(item.k_low, item.k_high, self.k_chunk, [], chunk)
+        if self.blocked and self.k_block <= self.k_chunk:
+            chunk(item.k_low, item.k_high)
+            return
+        end = item.k_high
+        code.loop(item.k_low, end, self.k_chunk, [], lambda k: chunk(k, code.min(code.add(k, self.k_chunk), end)))
 
     def multiply(
         self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]

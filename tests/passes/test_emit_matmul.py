@@ -149,6 +149,13 @@ def test_few_rows_read_b_in_place(m, n):
     close(compiled(product(a.shape, b.shape, (m, n)))(a, b), a.astype(float) @ b)
 
 
+def test_few_rows_of_symbolic_length_read_b_in_place():
+    run = compiled(product((3, "d0"), ("d0", 70), (3, 70), symbols=("d0",)))
+    for k in (0, 1, 8, 21):
+        a, b = normal(3, k), normal(k, 70, seed=1)
+        close(run(a, b, sizes={"d0": k}), a.astype(float) @ b)
+
+
 @pytest.mark.parametrize(
     "m, k, n, dtype", [(1, 19, 70, "f32"), (2, 64, 64, "f32"), (4, 5, 66, "f32"), (3, 40, 64, "bf16")]
 )
