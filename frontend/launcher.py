@@ -29,7 +29,7 @@ from .stats import COUNTERS
 
 
 def compile_part(
-    part: Part, options: Options = Options(), target: str = "native", frozen: bool = False, graphs: bool = False
+    part: Part, options: Options = Options(), target: str = "native", frozen: bool = False, graphs: bool = True
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """Compile (or find in the cache) and load a part; CompileError if it cannot be compiled.
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..compiler.options import Options
 
-# torch's modes. Ours needs no tuning runs; launch graphs are a GPU's.
+# torch's modes. They differ in CUDA graphs only: there are no tuning runs, and our graphs need no copies of inputs and
+# leave results alone, so there is nothing to choose by default.
 _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
+_WITHOUT_GRAPHS = "max-autotune-no-cudagraphs"
 
 
 class BackendOptionError(ValueError):
@@ -24,13 +25,13 @@ class BackendOptions:
 
     target   name of the target to compile for
     freeze   parameters never change after compilation: use them packed also where changes could not be noticed
-    graphs   launch a GPU's kernels as CUDA graphs where sizes are static; from the mode
+    graphs   launch a GPU's kernels as CUDA graphs where sizes are static; mode max-autotune-no-cudagraphs does not
     compile  options of the compiler (`numerics`, `plain`, `verify`, `dump_dir` ...), given beside these
     """
 
     target: str = "native"
     freeze: bool = False
-    graphs: bool = False
+    graphs: bool = True
     compile: Options = field(default_factory=Options)
 
 
@@ -52,4 +53,4 @@ def backend_options(keywords: Mapping[str, Any]) -> BackendOptions:
             raise BackendOptionError(f"backend 'lamina' has no option '{name}'; {hint}")
     if not isinstance(own.get("freeze", False), bool):
         raise BackendOptionError(f"option 'freeze' is {own['freeze']!r}; it is True or False")
-    return BackendOptions(**own, graphs=mode in _WITH_GRAPHS, compile=Options(**given))
+    return BackendOptions(**own, graphs=mode != _WITHOUT_GRAPHS, compile=Options(**given))
