@@ -19,12 +19,23 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     assert isinstance(target, AmdgpuTarget)
     if kind in KINDS or plain:
         return (f"lamina-emit-gpu-loops{{wave={target.wave}}}", EXPAND, *_to_rocdl(target.cpu))
+    if kind == "matmul":
+        emitter = f"lamina-emit-gpu-matmul{{wave={target.wave} matrix={target.matrix}}}"
+        return (emitter, EXPAND, *_to_rocdl(target.cpu))
     raise no_kernel(target, kind)
 
 
 def _to_rocdl(chip: str) -> tuple[str, ...]:
-    convert = f"convert-gpu-to-rocdl{{chipset={chip} use-bare-ptr-memref-call-conv=true runtime=HIP}}"
-    passes = ("canonicalize", "cse", "convert-scf-to-cf", convert, "canonicalize", "cse", "reconcile-unrealized-casts")
+    passes = (
+        "canonicalize",
+        "cse",
+        "convert-scf-to-cf",
+        f"convert-amdgpu-to-rocdl{{chipset={chip}}}",
+        f"convert-gpu-to-rocdl{{chipset={chip} use-bare-ptr-memref-call-conv=true runtime=HIP}}",
+        "canonicalize",
+        "cse",
+        "reconcile-unrealized-casts",
+    )
     return ("lamina-gpu-abi", *(f"gpu.module({p})" for p in passes))
 
 

@@ -5,6 +5,7 @@ Which code computes a product, in this order:
 | code | where |
 |---|---|
 | `matmul_wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large |
+| `matmul_rows` | at most 16 rows with B along K: one row of any float, all of f32 and f64 |
 | `matmul_waves` | f16, bf16 and f32 on chips with AMD's matrix instructions |
 | `matmul_simt` | everything else |
 """
@@ -19,6 +20,8 @@ from ..registry import register
 from .gpu_kernel import WARP, GpuKernel
 from .matmul_operands import place_operands
 from .matmul_problem import Product, read_product
+from .matmul_rows import RowsProduct
+from .matmul_rows import suits as suits_rows
 from .matmul_simt import SimtProduct
 from .matmul_sums import emit_sums
 from .matmul_tiles import choose_tiles
@@ -49,9 +52,12 @@ def emit_gpu_matmul(module: ir.Module, wgmma: bool = False, wave: int = WARP, ma
 def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None:
     if any(n == 0 for n in product.shape):
         return
-    if wgmma and _suits_wgmma(product):
+    wide = product.dtype in ("f32", "f64") or not wgmma
+    if suits_rows(product) and (wide or product.m == 1):
+        RowsProduct(kernel, product).emit()
+    elif wgmma and _suits_wgmma(product):
         _emit_wgmma(kernel, product)
-    elif unit := unit_for(matrix, product.dtype):
+    elif product.k != 0 and (unit := unit_for(matrix, product.dtype)):
         WaveProduct(kernel, product, unit).emit()
     else:
         SimtProduct(kernel, product).emit()
