@@ -11,7 +11,7 @@ from .chips import Chip
 from .disassembly import Instruction
 from .float_ops import fma16, fma32
 from .integer_ops import count_bits, first_high, first_low, first_sign, reverse_bits
-from .operands import F16, F32, I32, I64, TYPES, U32, U64, parse_operand, scalar_reader
+from .operands import F16, F32, I32, I64, TYPES, U32, U64, parse_operand, scalar_reader, signed
 from .registry import ALU, Run, builds, refuse
 from .waves import EXEC, Waves
 
@@ -188,6 +188,19 @@ def arithmetic(instruction: Instruction, chip: Chip) -> Run:
         limits = (-(2**31), 2**31 - 1) if is_signed else (0, 2**32 - 1)
         w.write_scc((total < limits[0]) | (total > limits[1]))
         w.write_scalar(to.row, total.astype(U32))
+
+    return run
+
+
+@builds(r"v_s_(exp|log|rcp|rsq|sqrt)_f32")
+def transcendental(instruction: Instruction, chip: Chip) -> Run:
+    """`v_s_exp_f32 s0, s1` (gfx12): the vector instruction of one value."""
+    to, operand = (parse_operand(o) for o in instruction.operands[:2])
+    source, alu = signed(scalar_reader(operand, U32), operand, F32), ALU[instruction.name.replace("v_s_", "v_")]
+
+    def run(w: Waves) -> None:
+        with np.errstate(all="ignore"):
+            _write(w, to.row, np.broadcast_to(alu.compute(source(w)), (w.count,)).astype(F32))
 
     return run
 

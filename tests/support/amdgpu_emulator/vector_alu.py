@@ -241,5 +241,15 @@ def mad_64(instruction: Instruction, chip: Chip) -> Run:
     to = parse_operand(instruction.operands[0])
     narrow, wide = (np.dtype(np.int32), I64) if "i64" in instruction.name else (U32, U64)
     x, y = (vector_reader(parse_operand(instruction.operands[i]), narrow) for i in (2, 3))
-    z = vector_reader(parse_operand(instruction.operands[4]), wide)
-    return lambda w: w.write_vector64(to.row, (x(w).astype(wide) * y(w).astype(wide) + z(w)).view(U64))
+    added = parse_operand(instruction.operands[4])
+    z, low = vector_reader(added, wide, lenient=True), vector_reader(added.at(0), U32)
+    high = [[added.row + 1] if added.kind == kind else [] for kind in "vs"]
+
+    def run(w: Waves) -> None:
+        low(w)  # the upper half may be undefined where only the lower one of the sum is used
+        unknown = w.unknown(*high)
+        total = (x(w).astype(wide) * y(w).astype(wide) + z(w)).view(U64)
+        w.write_vector(to.row, total.astype(U32))
+        w.write_vector(to.row + 1, (total >> np.uint64(32)).astype(U32), unknown=unknown)
+
+    return run
