@@ -20,7 +20,7 @@ import numpy as np
 from .chips import Chip
 from .conversion_ops import fp8_type
 from .disassembly import Instruction
-from .operands import F16, F32, F64, I8, I32, U8, U16, U32, Operand, parse_operand, vector_reader
+from .operands import F16, F32, F64, I8, I32, I64, U8, U16, U32, Operand, parse_operand, vector_reader
 from .registry import Run, builds, refuse
 from .vector_alu import flags
 from .waves import Waves
@@ -43,6 +43,17 @@ def _addend(w: Waves, operand: Operand, dtype: np.dtype, count: int) -> np.ndarr
     if operand.kind == "v":
         return elements(w, operand, dtype)
     return np.broadcast_to(vector_reader(operand, dtype)(w)[..., None], (w.count, w.width, count))
+
+
+def _sum(product: np.ndarray, addend: np.ndarray, result: np.dtype) -> np.ndarray:
+    """product + addend, rounded once; integers (exact in f64 until here) wrap around."""
+    return (product.astype(I64 if result == I32 else F64) + addend).astype(result)
+
+
+def _to_xf32(x: np.ndarray) -> np.ndarray:
+    """f32 with 10 bits of mantissa, rounded to even."""
+    bits = x.view(U32)
+    return (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1)) & np.uint32(0xFFFFE000)).view(F32)
 
 
 def _store(w: Waves, operand: Operand, value: np.ndarray) -> None:
@@ -102,18 +113,17 @@ def mfma(instruction: Instruction, chip: Chip) -> Run:
     inner = step[:, None] * each + np.arange(each)
     outer = (np.arange(64) % m)[:, None]
     places = mfma_places(m, blocks, count, match[1] == "f64")
-    exact = np.dtype(np.int64) if result == I32 else F64
+    narrow = _to_xf32 if match[6] == "xf32" else lambda x: x
 
     def matrix(w: Waves, operand: Operand, dtype: np.dtype) -> np.ndarray:
-        made = np.zeros((w.count, blocks, m, k), exact)
-        made[:, block, outer, inner] = elements(w, operand, dtype)
+        made = np.zeros((w.count, blocks, m, k))
+        made[:, block, outer, inner] = narrow(elements(w, operand, dtype))
         return made
 
     def run(w: Waves) -> None:
         _require_full(w, instruction)
         product = matrix(w, a, types[0]) @ matrix(w, b, types[1]).swapaxes(2, 3)
-        at = places
-        _store(w, d, (product[:, at[0], at[1], at[2]] + _addend(w, c, result, count)).astype(result))
+        _store(w, d, _sum(product[:, places[0], places[1], places[2]], _addend(w, c, result, count), result))
 
     return run
 
@@ -141,7 +151,6 @@ def wmma(instruction: Instruction, chip: Chip) -> Run:
     outer, column = np.broadcast_to((lane % 16)[:, None], inner.shape), np.broadcast_to(lane[:, None] % 16, (32, 8))
     r = np.arange(8)[None, :]
     row = 8 * (lane // 16)[:, None] + r if new else 2 * r + (lane // 16)[:, None]
-    exact = np.dtype(np.int64) if result == I32 else F64
     half = flags(instruction, "op_sel", [0] * 3)[2]  # gfx11: which half of a register a 16-bit D and C use
 
     def matrix(w: Waves, operand: Operand, dtype: np.dtype) -> np.ndarray:
@@ -149,7 +158,7 @@ def wmma(instruction: Instruction, chip: Chip) -> Run:
         bits = values.view(U8)
         if not new and (bits[:, :16] != bits[:, 16:])[w.active].any():
             raise w.fail(f"{operand.text} of {instruction.name} differs between the halves of a wave", 0)
-        made = np.zeros((w.count, 16, 16), exact)
+        made = np.zeros((w.count, 16, 16))
         made[:, outer, inner] = values
         return made
 
@@ -157,7 +166,7 @@ def wmma(instruction: Instruction, chip: Chip) -> Run:
         _require_full(w, instruction)
         product = (matrix(w, a, types[0]) @ matrix(w, b, types[1]).swapaxes(1, 2))[:, row, column]
         if result.itemsize == 4 or new:
-            _store(w, d, (product + _addend(w, c, result, 8)).astype(result))
+            _store(w, d, _sum(product, _addend(w, c, result, 8), result))
             return
         addend = elements(w, c, result)[:, :, half::2] if c.kind == "v" else _addend(w, c, F16, 8)
         value = (product + addend).astype(result).view(U16).astype(U32) << np.uint32(16 * half)
