@@ -40,7 +40,8 @@ class Observer:
     """What to do around the passes of a run.
 
     `verify`: "none", "boundaries" (after the last pass) or "each"; `verifier` is called on the module beside MLIR's own
-    and raises what it finds. `on_print` gets (step, text) after the passes named in `print_after`.
+    and raises what it finds. `on_print` gets (step, text) after the passes named in `print_after`, `on_step` each step
+    before it runs.
     """
 
     verify: str = "boundaries"
@@ -49,6 +50,7 @@ class Observer:
     dump: Dump | None = None
     print_after: frozenset[str] = frozenset()
     on_print: Callable[[str, str], None] = field(default=lambda step, text: print(f"// after {step}\n{text}"))
+    on_step: Callable[[str], None] = field(default=lambda step: None)
     reproducers: str = ""  # directory for reproducers; "" writes none
     label: str = "module"  # names the module in dumps, times and reproducers
 
@@ -79,6 +81,7 @@ def run(module: ir.Module, pipeline: str | Iterable[str] | Pipeline, observer: O
     if watch.dump:
         watch.dump.begin(watch.label, _bytecode(module.operation))
     state.started = time.perf_counter()
+    watch.on_step(str(steps[0]) if steps else "the verifier")
     try:
         manager.run(module.operation)
     except Exception as error:
@@ -99,7 +102,8 @@ def _steps(pipeline: str | Iterable[str] | Pipeline) -> Pipeline:
 def _build(steps: Pipeline, watch: Observer, state: _Run) -> passmanager.PassManager:
     manager = passmanager.PassManager(MODULE, state.module.context)
     manager.enable_verifier(watch.verify == "each")
-    for step in steps:
+    following = [*map(str, steps[1:]), "the verifier"]
+    for step, after in zip(steps, following):
         if isinstance(step, OurPass):
             manager.add(_guarded(step, state), name=step.name, argument=step.name)
         else:
@@ -107,7 +111,7 @@ def _build(steps: Pipeline, watch: Observer, state: _Run) -> passmanager.PassMan
                 manager.add(str(step))
             except ValueError as error:
                 raise PipelineError(_unknown(step, str(error))) from None
-        manager.add(_probe(step, watch, state), name="lamina-probe", argument="lamina-probe")
+        manager.add(_probe(step, after, watch, state), name="lamina-probe", argument="lamina-probe")
     return manager
 
 
@@ -131,8 +135,8 @@ def _guarded(step: OurPass, state: _Run) -> Callable[[Any, Any], None]:
     return body
 
 
-def _probe(step: Step, watch: Observer, state: _Run) -> Callable[[Any, Any], None]:
-    """The pass after `step`: time, verify, snapshot, print."""
+def _probe(step: Step, after: str, watch: Observer, state: _Run) -> Callable[[Any, Any], None]:
+    """The pass between `step` and the one `after` it: time, verify, snapshot, print."""
     verifying = watch.verify == "each" and watch.verifier is not None
 
     def body(op: ir.Operation, control: Any) -> None:
@@ -147,6 +151,7 @@ def _probe(step: Step, watch: Observer, state: _Run) -> Callable[[Any, Any], Non
                 watch.dump.snapshot(str(step), _bytecode(op), seconds)
             if step.name in watch.print_after:
                 watch.on_print(str(step), str(op))
+            watch.on_step(after)
             state.started = time.perf_counter()
         except BaseException as error:
             state.error = error

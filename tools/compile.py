@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..compiler import levels
+from .aside import aside
 from .observing import observed, observer_of, report
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def write_artifact(
     click.echo(f"{output}: {Path(output).stat().st_size / 1e6:.1f} MB for {', '.join(targets)}", err=True)
 
 
+@aside
 def write_level(file, target, output, start, stop, kernel, plain, is_model, observing) -> None:
     """Take a file to a level and write what is there."""
     from ..compiler.lowering import guess_level, lower_record, lower_text

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .aside import entered
+
 if TYPE_CHECKING:
     from ..passes.pass_manager import Observer
 
@@ -48,7 +50,7 @@ def observed(command: Callable[..., Any]) -> Callable[..., Any]:
 def observer_of(
     label: str, dump_ir: str | None, time_passes: bool, print_after: tuple[str, ...], verify_each: bool
 ) -> Observer:
-    """The observer for passes that run in this process."""
+    """The observer for passes that run in the process of a command."""
     from pathlib import Path
 
     from ..compiler.cache import cache_root
@@ -62,6 +64,7 @@ def observer_of(
         dump=Dump(dump_ir) if dump_ir else None,
         print_after=frozenset(print_after),
         on_print=lambda step, text: click.echo(f"// after {step}\n{text}", err=True),
+        on_step=entered,
         reproducers=str(cache_root() / "reproducers"),
         label=Path(label).stem or "module",
     )

@@ -1,4 +1,4 @@
-"""`lamina opt`: passes on a file of MLIR, in this process."""
+"""`lamina opt`: passes on a file of MLIR."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from .aside import aside
 from .observing import observed, observer_of, report
 
 
@@ -29,6 +30,12 @@ def opt_command(file, passes, run_reproducer, listing, output, generic, location
         return
     if file is None:
         raise click.UsageError("say which FILE of MLIR to run passes on (-: standard input)")
+    run_passes(file, passes, run_reproducer, output, generic, locations, observing)
+
+
+@aside
+def run_passes(file, passes, run_reproducer, output, generic, locations, observing) -> None:
+    """Run passes on a file and print what comes out."""
     from ..compiler.lowering import parse_module
     from ..dialects.mlir_context import context
     from ..passes.pass_manager import run
