@@ -106,8 +106,13 @@ class Patch:
         def place(i: Index) -> Index:
             return code.add(at, code.mul(code.rem(i, window.stride), columns), code.div(i, window.stride))
 
-        def put(i: Index, lanes: int) -> None:
-            (code.store if lanes == 1 else code.vstore)(element(code.add(i, origin), lanes), buffer, place(i))
+        def put(i: Index) -> None:
+            code.store(element(code.add(i, origin), 1), buffer, place(i))
+
+        def put_vectors(i: Index) -> None:
+            parts = [element(code.add(i, origin, v * width), width) for v in range(window.stride)]
+            for phase, part in enumerate(parts if window.stride == 1 else _split(code, *parts)):
+                code.vstore(part, buffer, code.add(place(i), code.mul(phase, columns)))
 
         # input positions origin .. origin + extent; those inside are begin .. end
         begin = code.min(extent, code.max(0, code.sub(0, origin)))
@@ -115,12 +120,16 @@ class Patch:
         if inside is not None:
             begin = code.select(inside, begin, extent)
             end = code.select(inside, end, extent)
-        whole = begin
-        if window.stride == 1:
-            whole = code.add(begin, code.mul(code.div(code.sub(end, begin), width), width))
         code.loop(0, begin, 1, [], lambda i: code.store(zero, buffer, place(i)))
-        code.loop(begin, whole, width, [], lambda i: put(i, width))
-        code.loop(whole, end, 1, [], lambda i: put(i, 1))
+        if width > 1 and window.stride <= 2:  # vectors begin at phase 0
+            start = code.min(end, code.mul(code.ceildiv(begin, window.stride), window.stride))
+            group = width * window.stride
+            whole = code.add(start, code.mul(code.div(code.sub(end, start), group), group))
+            if window.stride > 1:
+                code.loop(begin, start, 1, [], put)
+            code.loop(start, whole, group, [], put_vectors)
+            begin = whole
+        code.loop(begin, end, 1, [], put)
         code.loop(end, extent, 1, [], lambda i: code.store(zero, buffer, place(i)))
 
     # -- finding ----------------------------------------------------------------------------------------------
@@ -172,3 +181,10 @@ class Patch:
         for x in range(kernel):
             carried = body(code.add(code.mul(number, kernel), x), self.tap([*taps, x]), *carried)
         return carried
+
+
+def _split(code: Code, a: ir.Value, b: ir.Value) -> list[ir.Value]:
+    """The elements at even and at odd places of two vectors side by side."""
+    width = ir.VectorType(a.type).shape[0]
+    masks = (ir.DenseI64ArrayAttr.get(list(range(odd, 2 * width, 2))) for odd in (0, 1))
+    return [code.op("vector.shuffle", [a.type], [a, b], mask=mask) for mask in masks]
