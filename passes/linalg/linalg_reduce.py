@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mlir import ir
+
 from ...dialects import dtypes
 from ...dialects.dims import Dim
 from ...dialects.op import broadcast
 from .linalg_tensor import Tensor, aligned
 from .scalar_core import Number, highest, is_half, kind, lowest
+
+# On the reduction of `arg`: the op of arith that is its comparison (passes/loops/arg_reduction.py).
+ARG = "lamina.arg"
 
 
 class Reductions:
@@ -32,11 +37,12 @@ class Reductions:
         dims: Sequence[int],
         inits: Sequence[tuple[Number, str]],
         keepdim: bool = False,
+        arg: str = "",
     ) -> Any:
         """Combine the elements of `xs` (broadcast together) along `dims` into one accumulator per `(value, dtype)`.
 
         `fn(s, *elements, *accumulators)` returns the new accumulators; it must not depend on the order. `s.index(d)`
-        is the position. Results lack `dims`, or have size 1 there with `keepdim`; one Tensor or a tuple.
+        is the position. `arg` becomes the attribute ARG. Results lack `dims`, or have size 1 there with `keepdim`; one Tensor or a tuple.
         """
         shape = broadcast(*(x.shape for x in xs))
         reduced = tuple(sorted(d % max(len(shape), 1) for d in dims)) if shape else ()
@@ -45,6 +51,8 @@ class Reductions:
         made = self.generic(
             shape, [(x, aligned(x.shape, shape)) for x in xs], [d for _, d in inits], fn, reduced, starts
         )
+        if arg:
+            made[0].value.owner.attributes[ARG] = ir.StringAttr.get(arg, made[0].value.context)
         if not keepdim:
             return made
         full = tuple(1 if i in reduced else d for i, d in enumerate(shape))
@@ -127,7 +135,11 @@ class Reductions:
             take = s.bitwise_or(better, s.bitwise_and(same, s.lt(here, at)))
             return s.select(take, v, best), s.select(take, here, at)
 
-        value, position = self.reduce(body, [x], dims, [(worst, wide), (highest("i64"), "i64")], keepdim)
+        # bool comparisons have no maximum of their own
+        suffix = {"float": "imumf", "int": "si", "uint": "ui"}[kind(wide)] if wide != "bool" else ""
+        combine = f"arith.{'max' if largest else 'min'}{suffix}" if suffix else ""
+        inits = [(worst, wide), (highest("i64"), "i64")]
+        value, position = self.reduce(body, [x], dims, inits, keepdim, arg=combine)
         return self.cast(value, x.dtype), position
 
     def contract(self, spec: str, a: Tensor, b: Tensor, dtype: str | None = None) -> Tensor:

@@ -22,6 +22,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.status import code_of
+from .arg_reduction import is_searched, search
 from .evaluate_accesses import TOKEN, Accesses
 from .evaluate_walk import Index, Walk
 from .index_algebra import Ranges
@@ -75,6 +76,10 @@ class Evaluator(Walk):
             made = make()
         self.b.scopes[level].cache[full] = made
         return made
+
+    def vector(self, value: ir.Value) -> ir.Value:
+        """`value` as all that is evaluated at once: itself, for one element."""
+        return value
 
     # -- leaves ----------------------------------------------------------------------------------------------------
     def load(self, argument: ir.Value, offset: Dim) -> Any:
@@ -274,6 +279,8 @@ class Evaluator(Walk):
         each: Callable[[], None] = lambda: None,
     ) -> list[Any]:
         """Run the loops `over` and combine with the body of `generic`; `each()` is emitted first in the innermost."""
+        if is_searched(self, generic, over, loops):
+            return search(self, generic, over, inits, loops, each)
         kinds = accumulator_kinds(generic)
         self.reassociated |= {k.result for k in kinds if k.is_sum or k.is_product}
         ordered = [k.is_extreme and is_orderable(v.type) for k, v in zip(kinds, inits)]

@@ -189,6 +189,12 @@ class Walk:
 
     def body(self, g: Generic, loops: Sequence[Dim], accumulators: Sequence[Any] | None) -> list[Any]:
         """What the body of `g` yields at loop position `loops`; `accumulators` stand for the outs' elements."""
+        return self.body_values(g, loops, accumulators, g.body[-1].operands)
+
+    def body_values(
+        self, g: Generic, loops: Sequence[Dim], accumulators: Sequence[Any] | None, wanted: Sequence[ir.Value]
+    ) -> list[Any]:
+        """Some values of the body of `g` at loop position `loops`."""
         env: dict[ir.Value, Any] = {}
         count = len(g.inputs)
         for i, argument in enumerate(g.arguments):
@@ -204,7 +210,7 @@ class Walk:
                 env[argument] = self.scalar(operand)
         for op in g.body:
             if op.name == "linalg.yield":
-                return [self._operand(env, x) for x in op.operands]
+                return [self._operand(env, x) for x in wanted]
             self._body_op(op, env, loops)
         raise AssertionError("a body without linalg.yield")
 

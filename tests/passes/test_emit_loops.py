@@ -8,6 +8,7 @@ from support.graph_kernel import graph_kernel, graph_module, run_both
 from support.random_graph import random_graph
 
 from lamina.dialects import dims
+from lamina.dialects.dtypes import DTYPES
 from lamina.dialects.record import Graph, Symbol, TensorType
 from lamina.passes.loops.emit_loops import emit_loops
 
@@ -182,3 +183,26 @@ def test_long_symbolic_rows_are_shared_between_threads():
         emit_loops(module)
         grain = ir.StringAttr(module.body.operations[0].attributes["lamina.grain"]).value
     assert dims.evaluate(dims.parse(grain), {"d1": 1 << 20}) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i64", "u8"])
+@pytest.mark.parametrize("shape, dim", [((5, 100), 1), ((100, 40), 0), (("d0", "d1"), 1)])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_position_of_an_extreme_is_the_first(name, shape, dim, dtype):
+    sizes = [dims.parse(d) if isinstance(d, str) else d for d in shape]
+    symbols = [(d, 0, i) for i, d in enumerate(shape) if isinstance(d, str)]
+    g = _graph("a", [TensorType(dtype, tuple(sizes))], lambda g, x: g.add(name, x, dims=(dim,)), symbols)
+    actual = tuple(70 if isinstance(d, str) else d for d in shape)
+    x = np.random.default_rng(0).integers(0, 9, actual)  # many equal ones
+    if dtype == "f32":
+        x = np.where(x == 0, -0.0, np.where(x == 8, -np.inf if name == "argmax" else np.inf, x - 1.0))
+        x[0] = np.nan
+        x[1:3, 1] = x[2, 3] = np.nan
+    (got,), (expected,) = run_both(g, [x.astype(DTYPES[dtype].numpy)])
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_position_of_an_extreme_of_sums_reads_each_once():
+    """Sums that are made twice may differ by rounding, and the extreme would not be found again."""
+    build = lambda g, x: g.add("argmax", g.add("sum", x, dims=(2,), dtype="f32"), dims=(1,))
+    _close(_graph("a", [_f32(3, 20, 50)], build), [np.random.default_rng(0).standard_normal((3, 20, 50), np.float32)])
