@@ -22,30 +22,36 @@ BATCH = 16384  # lanes that run at once: enough for numpy, few enough for the ca
 Shape = tuple[int, int, int]
 
 
+def fill_arguments(kernel: Kernel, values: Sequence[bytes], grid: Shape, block: Shape, shared: int) -> bytes:
+    """The kernel's argument buffer: the bytes of each argument, and the hidden ones as HIP has them."""
+    buffer, given = bytearray(kernel.kernarg), list(values)
+    for argument in kernel.metadata.get(".args", ()):
+        at, size, kind = argument[".offset"], argument[".size"], argument[".value_kind"]
+        hidden = kind.startswith("hidden_")
+        if not hidden and not given:
+            raise EmulatorError(f"too few arguments for kernel '{kernel.name}'")
+        value = hidden_argument(kind, grid, block, shared).to_bytes(size, "little") if hidden else given.pop(0)
+        if len(value) != size:
+            raise EmulatorError(f"an argument of kernel '{kernel.name}' has {size} bytes, not {len(value)}")
+        buffer[at : at + size] = value
+    if given:
+        raise EmulatorError(f"too many arguments for kernel '{kernel.name}'")
+    return bytes(buffer)
+
+
 def pack_arguments(
     kernel: Kernel, values: Sequence[Any], grid: Shape = (1, 1, 1), block: Shape = (1, 1, 1), shared: int = 0
 ) -> bytes:
-    """The kernel's argument buffer: arrays by address, ints and numpy scalars by value; hidden ones as HIP has them."""
-    buffer, given = bytearray(kernel.kernarg), iter(values)
-    for argument in kernel.metadata.get(".args", ()):
-        at, size, kind = argument[".offset"], argument[".size"], argument[".value_kind"]
-        if kind.startswith("hidden_"):
-            value = hidden_argument(kind, grid, block, shared).to_bytes(size, "little")
-        else:
-            value = _bytes(next(given), size)
-        buffer[at : at + size] = value
-    if next(given, None) is not None:
-        raise EmulatorError(f"too many arguments for kernel '{kernel.name}'")
-    return bytes(buffer)
+    """The kernel's argument buffer: arrays by address, numpy scalars by value, ints with the argument's size."""
+    sizes = [a[".size"] for a in kernel.metadata.get(".args", ()) if not a[".value_kind"].startswith("hidden_")]
+    packed = [_bytes(value, size) for value, size in zip(values, sizes)]
+    return fill_arguments(kernel, [*packed, *(b"" for _ in values[len(sizes) :])], grid, block, shared)
 
 
 def _bytes(value: Any, size: int) -> bytes:
     if isinstance(value, np.ndarray):
         return struct.pack("<Q", value.ctypes.data)
-    data = value.to_bytes(size, "little", signed=value < 0) if isinstance(value, int) else np.asarray(value).tobytes()
-    if len(data) != size:
-        raise EmulatorError(f"an argument of {size} bytes cannot be {value!r}")
-    return data
+    return value.to_bytes(size, "little", signed=value < 0) if isinstance(value, int) else np.asarray(value).tobytes()
 
 
 def hidden_argument(kind: str, grid: Shape, block: Shape, shared: int) -> int:
