@@ -4,9 +4,9 @@ Which code computes a product, in this order:
 
 | code | where |
 |---|---|
-| `matmul_wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large |
-| `matmul_rows` | at most 16 rows with B along K: one row of any float, all of f32 and f64 |
+| `matmul_rows` | at most 16 rows of floats that tensor cores do not take, or not from where B lies |
 | `matmul_waves` | f16, bf16 and f32 on chips with AMD's matrix instructions |
+| `matmul_wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large |
 | `matmul_simt` | everything else |
 """
 
@@ -18,7 +18,7 @@ from ..loops.kernel_functions import kernels
 from ..loops.tensor_graph import TensorGraph
 from ..registry import register
 from .gpu_kernel import WARP, GpuKernel
-from .matmul_operands import place_operands
+from .matmul_operands import in_place, place_operands
 from .matmul_problem import Product, read_product
 from .matmul_rows import RowsProduct
 from .matmul_rows import suits as suits_rows
@@ -29,7 +29,7 @@ from .matmul_waves import WaveProduct
 from .matmul_wgmma import WgmmaProduct, sums_pitch
 from .matrix_units import unit_for
 
-LARGE_F32 = 1 << 27  # multiplications from which f32 goes through tensor cores
+LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
 SMALL = 1 << 18  # and 16-bit floats
 
 
@@ -52,8 +52,8 @@ def emit_gpu_matmul(module: ir.Module, wgmma: bool = False, wave: int = WARP, ma
 def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None:
     if any(n == 0 for n in product.shape):
         return
-    wide = product.dtype in ("f32", "f64") or not wgmma
-    if suits_rows(product) and (wide or product.m == 1):
+    tensor_cores = wgmma and product.dtype in ("bf16", "f16") and in_place(product, product.b, product.n) is not None
+    if suits_rows(product) and not tensor_cores:
         RowsProduct(kernel, product).emit()
     elif wgmma and _suits_wgmma(product):
         _emit_wgmma(kernel, product)

@@ -27,8 +27,7 @@ from .thread_values import LANE, ThreadValues, divisible
 class Limits:
     """The part of a tile along one dimension that is written: from `first` on and below `end`; None: no limit there.
 
-    The last tile of a size that is no multiple of the tile's starts earlier than its part: copies that reach beyond a
-    tensor are slow.
+    The last tile of a size that is no multiple of the tile's starts earlier than its part.
     """
 
     first: Dim | None = None
@@ -49,7 +48,7 @@ class Epilogue:
     def fragment(
         self, batch: Dim, row: Dim, column: Dim, sums: Sequence[ir.Value], rows: Limits, columns: Limits
     ) -> None:
-        """Write the sums of one thread: of rows `row` and `row + 8`, of two columns in every eight from `column` on.
+        """Write the sums of one thread: of rows `row` and `row + 8`, of two columns in every eight from `column` on, a multiple of 8.
 
         Sum `4 j + 2 h + e` is of row `row + 8 h` and column `column + 8 j + 2 quad + e`, where `quad` is the symbol of
         the thread's number among four.

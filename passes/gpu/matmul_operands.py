@@ -27,6 +27,7 @@ from .thread_values import LANE, ThreadValues, divisible
 from .tma import Matrix, find_matrix
 
 THREADS = 256
+TURN = 32  # rows and columns of a tile that is turned
 A_PLANES, B_PLANES = (1, 2, 0), (2, 1, 0)  # of high, high' and low: what each pass over K reads; small terms first
 _TYPES = {"bf16": ("bf16", 2), "f16": ("f16", 2), "f32": ("f32", 4)}
 
@@ -66,8 +67,11 @@ def _copied(kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: 
     pitch = round_up(inner, unit)
     element = ir.RankedTensorType(side.value.type).element_type
     number = kernel.new_scratch(element, len(planes) * batches * outer * pitch)
-    across = along_rows and not turned
-    _emit_copy(kernel, product, side, (batches, outer, inner), turned, across, number, len(planes))
+    sizes = (batches, outer, inner)
+    if along_rows and not turned:
+        _emit_turn(kernel, product, side, sizes, number)
+    else:
+        _emit_copy(kernel, product, side, sizes, turned, number, len(planes))
     batch: tuple[Dim, ...] = (batches,) if batches != 1 else ()
     batch_strides: tuple[Dim, ...] = (outer * pitch,) if batches != 1 else ()
     if len(planes) > 1:
@@ -108,14 +112,9 @@ def _value(ev: ThreadValues | Probe, product: Product, side: Side, turned: bool,
 
 
 def _emit_copy(
-    kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim, Dim, Dim], turned: bool, across: bool, number: int,
-    planes: int,
-) -> None:  # fmt: skip
-    """A thread writes one vector of 16 bytes, or the last elements of a row one by one.
-
-    Neighbouring threads take neighbouring vectors; with `across` the same vector of neighbouring rows, which then read
-    side by side.
-    """
+    kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim, Dim, Dim], turned: bool, number: int, planes: int
+) -> None:
+    """A thread writes one vector of 16 bytes, or the last elements of a row one by one."""
     batches, outer, inner = sizes
     size = _TYPES[product.dtype][1]
     width = 16 // size
@@ -124,11 +123,10 @@ def _emit_copy(
     b = stage.b
     b.bind("flat", stage.global_thread())
     flat = dims.symbol("flat")
-    fast, slow = (outer, vectors) if across else (vectors, outer)
-    first, second = dims.mod(flat, fast), dims.mod(dims.floordiv(flat, fast), slow)
-    b.bind("batch", b.dim(dims.floordiv(flat, fast * slow)))
-    b.bind("outer", b.dim(first if across else second))
-    b.bind("w", b.dim(second if across else first))
+    row_of_all = dims.floordiv(flat, vectors)
+    b.bind("batch", b.dim(dims.floordiv(row_of_all, outer)))
+    b.bind("outer", b.dim(dims.mod(row_of_all, outer)))
+    b.bind("w", b.dim(dims.mod(flat, vectors)))
     pitch, w = round_up(inner, width), dims.symbol("w")
     start = (dims.symbol("batch") * outer + dims.symbol("outer")) * pitch
     plane_size = batches * outer * pitch
@@ -159,6 +157,54 @@ def _emit_copy(
         return []
 
     b.branch(_less(stage, flat, total), [], inside)
+    stage.finish()
+
+
+def _emit_turn(kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim, Dim, Dim], number: int) -> None:
+    """The same for f32 whose rows lie side by side in memory, through a tile of shared memory: both sides are vectors."""
+    batches, rows, k = sizes
+    side_of_tile, across = TURN, THREADS // TURN
+    row_tiles, k_tiles = dims.ceildiv(rows, side_of_tile), dims.ceildiv(k, side_of_tile)
+    stage = kernel.stage(THREADS, (row_tiles * k_tiles * batches, 1, 1))
+    b = stage.b
+    tile = stage.shared(b.f32, side_of_tile * (side_of_tile + 1))
+    b.bind("thread", stage.thread())
+    b.bind("block", stage.block())
+    thread, block = dims.symbol("thread"), dims.symbol("block")
+    b.bind("batch", b.dim(dims.floordiv(block, row_tiles * k_tiles)))
+    first_row = side_of_tile * dims.mod(block, row_tiles)
+    first_k = side_of_tile * dims.mod(dims.floordiv(block, row_tiles), k_tiles)
+    b.bind("outer", b.dim(first_row + dims.mod(thread, side_of_tile)))
+    exists = _less(stage, dims.symbol("outer"), rows)
+    for turn in range(side_of_tile // across):
+        place = dims.floordiv(thread, side_of_tile) + across * turn
+        at = b.bind_unique("k", b.dim(first_k + place))
+
+        def read(at: Dim = at) -> list[ir.Value]:
+            ranges = Ranges({"batch": batches, "outer": rows, str(at): k})
+            return [_value(ThreadValues(stage, ranges, 1), product, side, False, at)]
+
+        inside = b.value("arith.andi", (exists, _less(stage, at, k)), b.i1)
+        value = b.branch(inside, [b.f32], read, lambda: [b.constant(0.0, b.f32)])[0]
+        offset = place * (side_of_tile + 1) + dims.mod(thread, side_of_tile)
+        b.op("memref.store", (value, tile, b.dim(offset)))
+    stage.barrier()
+    vectors, pitch = side_of_tile // 4, round_up(k, 4)
+    row, depth = dims.floordiv(thread, vectors), 4 * dims.mod(thread, vectors)
+
+    def write() -> list[ir.Value]:
+        parts = [b.value("memref.load", (tile, b.dim((depth + j) * (side_of_tile + 1) + row)), b.f32) for j in range(4)]
+        ev = ThreadValues(stage, Ranges({"batch": batches}), 4)
+        value = b.value("vector.from_elements", parts, ir.VectorType.get([4], b.f32))
+        start = b.bind_unique(
+            "w", b.dim(dims.floordiv((dims.symbol("batch") * rows + first_row + row) * pitch + first_k + depth, 4))
+        )
+        for i, part in enumerate(_planes(ev, value)):
+            ev.store(stage.scratch[number], i * batches * rows * pitch + ev.flat(start), part)
+        return []
+
+    inside = b.value("arith.andi", (_less(stage, first_row + row, rows), _less(stage, first_k + depth, k)), b.i1)
+    b.branch(inside, [], write)
     stage.finish()
 
 

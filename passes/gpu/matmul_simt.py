@@ -71,11 +71,13 @@ class SimtProduct:
                 self._fill(side, buffer, self.tile * tile, size, k, zero)
             stage.barrier()
             own = (dims.floordiv(thread, SIDE), dims.mod(thread, SIDE))
+            parts = [zero] * len(sums)  # sums of sums: rounding errors grow with K / 16 + 16 terms, not with K
             for step in range(SIDE):
                 x, y = (self._vector(buffer, step * pitch + self.each * place) for buffer, place in zip(shared, own))
-                sums = [self._add(s, x[i // self.each], y[i % self.each]) for i, s in enumerate(sums)]
+                parts = [self._add(s, x[i // self.each], y[i % self.each]) for i, s in enumerate(parts)]
             stage.barrier()
-            return sums
+            add = "arith.addf" if self.is_float else "arith.addi"
+            return [b.value(add, pair, self.computed) for pair in zip(sums, parts)]
 
         sums = b.loop_carried("k", 0, p.k, [zero] * (self.each * self.each), blocks, step=SIDE)
         self._write(sums)

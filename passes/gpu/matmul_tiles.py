@@ -61,7 +61,7 @@ CONFIGURATIONS = (
     Tiles(64, 32, 1, 0.4),
 )
 SHARING = (Tiles(64, 128, 1, 0.8, blocks_per_sm=2), Tiles(64, 64, 1, 0.66, blocks_per_sm=2))
-PROMOTED = (Tiles(128, 128, 2, 0.9), Tiles(64, 64, 1, 0.5, blocks_per_sm=2))
+PROMOTED = (Tiles(128, 128, 2, 0.9), Tiles(128, 64, 2, 0.75), Tiles(64, 128, 1, 0.72), Tiles(64, 64, 1, 0.5))
 
 
 def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False) -> Tiles:

@@ -134,13 +134,13 @@ class WgmmaProduct:
         row = GROUP * band + dims.mod(inside, height)
         return batch, self.tiles.m * row, self.tiles.n * dims.floordiv(inside, height), part
 
-    def _loaded(self, first: Dim, tile: int, size: Dim) -> tuple[Dim, Limits]:
-        """Where a tile is loaded from that starts at `first`: wholly inside the tensor if it fits; and what is written."""
-        if isinstance(size, int):
-            if size % tile == 0:
-                return first, Limits()
-            return (first, Limits(end=size)) if size < tile else (dims.dim_min(first, size - tile), Limits(first))
-        return dims.dim_max(dims.dim_min(first, size - tile), 0), Limits(first, size)
+    def _rows(self, first: Dim) -> tuple[Dim, Limits]:
+        """Where the tile of A's rows from `first` on is loaded from, and which of its rows are written."""
+        return _loaded(first, self.tiles.m, self.product.m, 8 if self.shapes[0].turned else 1)
+
+    def _columns(self, first: Dim) -> tuple[Dim, Limits]:
+        """The same for columns; the epilogue takes eight at a time."""
+        return _loaded(first, self.tiles.n, self.product.n, 8)
 
     def _range(self, part: Dim) -> tuple[Dim, Dim]:
         """The blocks of K of a part, over all passes."""
@@ -150,11 +150,11 @@ class WgmmaProduct:
 
     # -- the producer ----------------------------------------------------------------------------------------------
     def _produce(self, descriptors: Sequence[ir.Value]) -> list[ir.Value]:
-        b, ring, p = self.b, self.ring, self.product
+        b, ring = self.b, self.ring
 
         def tile(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             batch, row, column, part = self._place(unit)
-            row, column = (self._loaded(row, self.tiles.m, p.m)[0], self._loaded(column, self.tiles.n, p.n)[0])
+            row, column = self._rows(row)[0], self._columns(column)[0]
             low, high = self._range(part)
 
             def block(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
@@ -258,8 +258,7 @@ class WgmmaProduct:
 
     def _write(self, batch: Dim, row: Dim, column: Dim, part: Dim, sums: Sequence[ir.Value]) -> None:
         p, tiles, thread = self.product, self.tiles, dims.symbol("thread")
-        row, rows = self._loaded(row, tiles.m, p.m)
-        column, columns = self._loaded(column, tiles.n, p.n)
+        (row, rows), (column, columns) = self._rows(row), self._columns(column)
         warp = dims.floordiv(dims.mod(thread, 128), 32)
         own = row + tiles.rows * (dims.symbol("group") - 1) + 16 * warp + dims.floordiv(dims.symbol("in_warp"), 4)
         for i, packed in enumerate(sums):
@@ -299,6 +298,21 @@ class WgmmaProduct:
                         b.branch(ptx.all(conditions), [], write)
                     else:
                         write()
+
+
+def _loaded(first: Dim, tile: int, size: Dim, unit: int) -> tuple[Dim, Limits]:
+    """Where a tile is loaded from that starts at `first`, and what of it is written.
+
+    The last tile of a size that is no multiple starts earlier, to lie within the tensor: copies that reach beyond it
+    are slow. It starts at a multiple of `unit`: the innermost coordinate of a copy is of 16 bytes.
+    """
+    if isinstance(size, int):
+        if size % tile == 0:
+            return first, Limits()
+        if size < tile:
+            return first, Limits(end=size)
+        return dims.dim_min(first, round_up(size - tile, unit)), Limits(first, size if size % unit else None)
+    return dims.dim_max(dims.dim_min(first, round_up(size - tile, unit)), 0), Limits(first, size)
 
 
 def sums_pitch(product: Product) -> Dim:

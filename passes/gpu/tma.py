@@ -77,7 +77,9 @@ def find_matrix(
     made = Matrix(
         offset, tuple(batch), tuple(batch_strides), rows, k, row_stride, k_stride, turned, bytes, type
     )  # fmt: skip
-    return made if _place(made, check=True) is not None else None
+    place = _place(made, check=True)
+    # the innermost coordinate of a copy is of 16 bytes too
+    return made if place is not None and place[0][0] % unit == 0 else None
 
 
 def _outer(m: Matrix) -> list[tuple[Dim, Dim]]:
