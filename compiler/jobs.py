@@ -99,7 +99,7 @@ def compile_kernel(request: Message) -> Message:
     for plain in (True,) if request.header["plain"] else (False, True):
         try:
             module = ir.Module.parse(text, mlir_context())
-            code = levels.lower_kernel(module, target, kind, plain, observer=observer)
+            code = levels.lower_kernel(module, target, kind, plain, observer=observer, numerics=options.numerics)
             assert isinstance(code, bytes)
             target.link([code], [name], [name])  # shows now, for this kernel, what it lacks
             return _reply({"plain": plain, "reason": reason}, [code], observer, printed)
@@ -134,7 +134,8 @@ def show(request: Message) -> Message:
     target, options = _settings(request)
     observer, printed = observe(request, options, "graph")
     graph = Graph.from_json(request.blobs[0].decode())
-    text = lowering.lower_record(graph, request.header["level"], target, options.plain, None, observer)
+    level = request.header["level"]
+    text = lowering.lower_record(graph, level, target, options.plain, None, observer, options.numerics)
     assert isinstance(text, str)
     return _reply({}, [text.encode()], observer, printed)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..targets import Target
-from ..targets.gpu import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
+from ..targets.nvptx import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -38,6 +38,7 @@ GRAPH_PIPELINE = (
     "lamina-merge-linears",
     "lamina-lower-transposed-conv",
     "lamina-pack-weights",
+    "lamina-split-reductions",
     "lamina-split-init",
     "lamina-form-kernels",
     "lamina-outline",
@@ -63,24 +64,28 @@ def check_level(name: str) -> str:
 
 def graph_pipeline(target: Target) -> tuple[str, ...]:
     """The steps from `lamina` to `kernels`; weights are packed for the target's register tile, two vectors of f32."""
-    if target.device != "cpu":  # tiles of a GPU take weights as they are
-        return tuple(step for step in GRAPH_PIPELINE if step != "lamina-pack-weights")
+    if target.device != "cpu":  # tiles of a GPU take weights as they are, and its emitter splits reductions itself
+        return tuple(s for s in GRAPH_PIPELINE if s not in ("lamina-pack-weights", "lamina-split-reductions"))
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
     return tuple(packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
 
 
 def kernel_pipeline(
-    target: Target, kind: str, plain: bool, start: str = "kernels", stop: str = "llvm"
+    target: Target, kind: str, plain: bool, start: str = "kernels", stop: str = "llvm", numerics: str = "eager"
 ) -> tuple[str, ...]:
     """The steps of one kernel of `kind` from level `start` to level `stop`, both MLIR levels."""
     rest = target.pipeline(kind, plain)
     split = next((i for i, step in enumerate(rest) if step in _LOOPS_END), len(rest))
+    loops = list(rest[:split])
+    if numerics == "fast":  # while conversions are ops of arith
+        expansion = next((i for i, step in enumerate(loops) if step.startswith("lamina-expand-math")), split)
+        loops.insert(expansion, "lamina-keep-f32")
     first = "lamina-lower-to-linalg"
     if kind not in ("loops", "concat") and not (plain and kind in ROOTS):
         first += "{keep-root=true}"
     elif plain:
         first += "{wide-sums=true}"
-    steps = {"linalg": (first,), "loops": rest[:split], "llvm": rest[split:]}
+    steps = {"linalg": (first,), "loops": tuple(loops), "llvm": rest[split:]}
     between = MLIR_LEVELS[MLIR_LEVELS.index(start) + 1 : MLIR_LEVELS.index(stop) + 1]
     return tuple(step for level in between for step in steps.get(level, ()))
 
@@ -93,6 +98,7 @@ def lower_kernel(
     start: str = "kernels",
     stop: str = "obj",
     observer: Observer | None = None,
+    numerics: str = "eager",
 ) -> str | bytes:
     """Take a module with one kernel from level `start` (an MLIR level) to level `stop`.
 
@@ -103,7 +109,7 @@ def lower_kernel(
 
     for level in MLIR_LEVELS[MLIR_LEVELS.index(start) + 1 :]:
         before = MLIR_LEVELS[MLIR_LEVELS.index(level) - 1]
-        run(module, kernel_pipeline(target, kind, plain, before, level), observer)
+        run(module, kernel_pipeline(target, kind, plain, before, level, numerics), observer)
         if level == stop:
             return str(module)
     return emit(module, target, stop, observer)

@@ -34,7 +34,13 @@ def guess_level(name: str, text: str) -> str:
 
 
 def lower_record(
-    graph: Graph, stop: str, target: Target, plain: bool, kernel: str | None, observer: Observer
+    graph: Graph,
+    stop: str,
+    target: Target,
+    plain: bool,
+    kernel: str | None,
+    observer: Observer,
+    numerics: str = "eager",
 ) -> str | bytes:
     """Take a graph record to level `stop`; text, or an object's bytes."""
     from ..dialects.mlir_context import context
@@ -43,11 +49,19 @@ def lower_record(
     module = import_graph(graph, context())
     if stop == "lamina":
         return module.operation.get_asm(enable_debug_info=True)
-    return lower_module(module, "lamina", stop, target, plain, kernel, observer)
+    return lower_module(module, "lamina", stop, target, plain, kernel, observer, numerics)
 
 
 def lower_text(
-    text: str, name: str, start: str, stop: str, target: Target, plain: bool, kernel: str | None, observer: Observer
+    text: str,
+    name: str,
+    start: str,
+    stop: str,
+    target: Target,
+    plain: bool,
+    kernel: str | None,
+    observer: Observer,
+    numerics: str = "eager",
 ) -> str | bytes:
     """Take IR text at level `start` to level `stop`."""
     from ..dialects.mlir_context import context
@@ -58,7 +72,8 @@ def lower_text(
         return levels.emit_llvm_ir(text, target, stop, observer)
     if start in ("asm", "obj"):
         raise LevelError(f"nothing reads '{start}'; start from {', '.join(levels.LEVELS[:6])}")
-    return lower_module(parse_module(text, name, context()), start, stop, target, plain, kernel, observer)
+    module = parse_module(text, name, context())
+    return lower_module(module, start, stop, target, plain, kernel, observer, numerics)
 
 
 def parse_module(text: str, name: str, context: ir.Context) -> ir.Module:
@@ -74,7 +89,14 @@ def parse_module(text: str, name: str, context: ir.Context) -> ir.Module:
 
 
 def lower_module(
-    module: ir.Module, start: str, stop: str, target: Target, plain: bool, kernel: str | None, observer: Observer
+    module: ir.Module,
+    start: str,
+    stop: str,
+    target: Target,
+    plain: bool,
+    kernel: str | None,
+    observer: Observer,
+    numerics: str = "eager",
 ) -> str | bytes:
     """Take a module at MLIR level `start` to level `stop`; several kernels give one text after another."""
     from mlir import ir
@@ -90,7 +112,7 @@ def lower_module(
             return str(module)
         start = "kernels"
     if start != "kernels":
-        return levels.lower_kernel(module, target, kernel_kind(module), plain, start, stop, observer)
+        return levels.lower_kernel(module, target, kernel_kind(module), plain, start, stop, observer, numerics)
     found = take_kernels(module)
     chosen = [k for k in found if kernel is None or kernel in k.name]
     names = ", ".join(k.name for k in found)
@@ -102,7 +124,7 @@ def lower_module(
     for k in chosen:
         observer.label = k.name
         parsed = ir.Module.parse(k.text, module.context)
-        results.append(levels.lower_kernel(parsed, target, k.kind, plain, "kernels", stop, observer))
+        results.append(levels.lower_kernel(parsed, target, k.kind, plain, "kernels", stop, observer, numerics))
     if len(results) == 1:
         return results[0]
     comment = {"asm": "#", "llvmir": ";"}.get(stop, "//")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..compiler import levels
+from ..compiler.options import NUMERICS
 from .aside import aside
 from .observing import observed, observer_of, report
 
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 )
 @click.option("--kernel", metavar="NAME", default=None, help="Only the kernels whose name contains NAME.")
 @click.option("--plain", is_flag=True, help="Straight loops only, no tiling.")
-@click.option("--numerics", metavar="MODE", default="eager", help="eager (rounds as torch does) or fast.")
+@click.option(
+    "--numerics",
+    type=click.Choice(NUMERICS),
+    default="eager",
+    help="eager: bf16 and f16 are rounded where torch does; fast: only where they are stored.",
+)
 @observed
 def compile_command(file, targets, output, start, stop, kernel, plain, numerics, **observing) -> None:
     """Compile FILE: a model from torch.export (.pt2), a graph record (.json), or IR (.mlir, .ll).
@@ -55,7 +61,7 @@ def compile_command(file, targets, output, start, stop, kernel, plain, numerics,
         )
     if len(names) > 1:
         raise click.UsageError(f"--to {stop} takes one --target, not {', '.join(names)}")
-    write_level(file, names[0], output, start, stop, kernel, plain, is_model, observing)
+    write_level(file, names[0], output, start, stop, kernel, plain, numerics, is_model, observing)
 
 
 def write_artifact(
@@ -96,7 +102,7 @@ def write_artifact(
 
 
 @aside
-def write_level(file, target, output, start, stop, kernel, plain, is_model, observing) -> None:
+def write_level(file, target, output, start, stop, kernel, plain, numerics, is_model, observing) -> None:
     """Take a file to a level and write what is there."""
     from ..compiler.lowering import guess_level, lower_record, lower_text
     from ..targets import get_target
@@ -104,10 +110,11 @@ def write_level(file, target, output, start, stop, kernel, plain, is_model, obse
     observer = observer_of(file, **observing)
     chosen = get_target(target)
     if is_model:
-        result = lower_record(read_model(file)[0], stop, chosen, plain, kernel, observer)
+        result = lower_record(read_model(file)[0], stop, chosen, plain, kernel, observer, numerics)
     else:
         text = Path(file).read_text()
-        result = lower_text(text, file, start or guess_level(file, text), stop, chosen, plain, kernel, observer)
+        level = start or guess_level(file, text)
+        result = lower_text(text, file, level, stop, chosen, plain, kernel, observer, numerics)
     if isinstance(result, bytes):
         if not output and sys.stdout.isatty():
             raise click.UsageError("an object is binary; say where it goes: -o FILE")

@@ -1,0 +1,53 @@
+"""`numerics="fast"`: what is computed in f32 stays f32 until it is stored."""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ..registry import register
+
+
+@register
+def keep_f32(module: ir.Module) -> None:
+    """Replace `extf(truncf(x))` by `x` where an f32 is rounded to f16 or bf16 only to be widened again.
+
+    Eager rounds between any two ops, and so do we, unless `numerics="fast"`. A value that is stored, or leaves for
+    another kernel, is rounded as before.
+
+    Before:
+    ```mlir
+    func.func @f(%x: f32) -> f32 {
+      %h = arith.truncf %x : f32 to bf16
+      %y = arith.extf %h : bf16 to f32
+      return %y : f32
+    }
+    ```
+    After:
+    ```mlir
+    func.func @f(%x: f32) -> f32 {
+      return %x : f32
+    }
+    ```
+    """
+    widened: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "arith.extf":
+            widened.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in widened:
+        rounding = op.operands[0].owner
+        if not isinstance(rounding, (ir.Operation, ir.OpView)) or rounding.operation.name != "arith.truncf":
+            continue
+        value = rounding.operation.operands[0]
+        if value.type == op.results[0].type and _element(value.type) == "f32":
+            op.results[0].replace_all_uses_with(value)
+            op.erase()
+            if not list(rounding.operation.results[0].uses):
+                rounding.operation.erase()
+
+
+def _element(type: ir.Type) -> str:
+    return str(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type)
