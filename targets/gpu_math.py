@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from . import gpu_math_f64
+
 # name of a function: (LLVM intrinsic, operands)
 _INTRINSICS = {
     "fabs": ("fabs", 1),
@@ -53,6 +55,8 @@ def definitions(spelling: Spelling, names: Iterable[str]) -> tuple[str, set[str]
             bodies.append(spelling.own[name, type]())
         elif (name, type) in _FUNCTIONS:
             bodies.append(_FUNCTIONS[name, type](spelling))
+        elif type == "f64" and name in gpu_math_f64.NAMES:
+            bodies.append(gpu_math_f64.definition(name, full))
         elif name in _INTRINSICS and type in TYPES:
             bodies.append(_intrinsic(full, name, type))
         else:
@@ -62,7 +66,7 @@ def definitions(spelling: Spelling, names: Iterable[str]) -> tuple[str, set[str]
         for s, t in TYPES.items()
         for i, n in dict(_INTRINSICS.values()).items()
     ]
-    return "\n".join([*declared, *bodies]), missing
+    return "\n".join([*declared, gpu_math_f64.DECLARATIONS, *bodies]), missing
 
 
 def _intrinsic(full: str, name: str, suffix: str) -> str:

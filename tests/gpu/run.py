@@ -26,7 +26,6 @@ from support.samples import (
     operands,
     to_torch,
     type_of,
-    without_f64,
 )
 
 from lamina.compiler.api import compile_graph
@@ -91,7 +90,7 @@ def check_op(name: str) -> None:
     """All samples of an op in one graph."""
     op = all_ops()[name]
     graph, tensors, types = Graph(name), [], []
-    chosen = op.samples if "--f64" in sys.argv else without_f64(op)
+    chosen = op.samples
     for number, s in enumerate(chosen):
         values: list[int | None] = []
         for k, x in enumerate(operands(s)):
@@ -117,12 +116,15 @@ def check_op(name: str) -> None:
 
 
 def samples() -> None:
-    """Every op of the registry that has loops kernels, and the plain form of the others."""
-    for title, wanted in (("loops", True), ("plain", False)):
+    """Every op of the registry: those with loops kernels, direct ops, and the others."""
+    groups: dict[str, list[str]] = {"loops": [], "direct": [], "others": []}
+    for name, op in all_ops().items():
+        group = "loops" if op.category in LOOPS else "direct" if op.category == "direct" else "others"
+        if op.samples and op.torch is not None and (op.lower is not None or group == "direct"):
+            groups[group].append(name)
+    for title, names in groups.items():
         failures = Failures()
-        for name, op in all_ops().items():
-            if op.lower is None or not op.samples or op.torch is None or (op.category in LOOPS) is not wanted:
-                continue
+        for name in names:
             failures.run(name, lambda name=name: check_op(name))
         failures.report(f"op samples, {title}")
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from mlir import ir
 from support.graph_kernel import graph_module
-from support.samples import kernel_module, without_f64
+from support.samples import kernel_module
 
 from lamina.compiler.levels import lower_kernel
 from lamina.dialects.op import all_ops
@@ -16,23 +16,14 @@ from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
 
 LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
 OPS = {n: op for n, op in all_ops().items() if op.lower is not None and op.samples and op.category in LOOPS}
-# functions that have no f64 implementation of ours on GPUs
-IN_F64 = re.compile("(a?(sin|cos|tan)h?|atan2|exp|exp2|expm1|log|log2|log10|log1p|erf|erfc|pow|fmod)")
 TARGET = get_target("sm_90a")
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_samples_compile(name):
-    samples = without_f64(OPS[name])
-    if not samples:
-        pytest.skip("f64 only")
-    try:
-        ptx = lower_kernel(kernel_module(OPS[name], samples), TARGET, "loops", start="linalg", stop="asm")
-    except TargetError as error:
-        missing = re.findall(r"__nv_(\w+)", str(error))
-        assert missing and all(IN_F64.fullmatch(m) for m in missing), error
-        pytest.skip(f"computes in f64 with {', '.join(missing)}: it runs through torch")
+    module = kernel_module(OPS[name], OPS[name].samples)
+    ptx = lower_kernel(module, TARGET, "loops", start="linalg", stop="asm")
     assert ".target sm_90a" in ptx and ".visible .entry k_0" in ptx
 
 
@@ -76,9 +67,8 @@ def test_hot_kernels_do_not_spill(name):
 
 
 def test_a_function_without_implementation_is_named():
-    with pytest.raises(TargetError, match="has no function __nv_exp"):
-        context = ir.Context()
-        context.enable_multithreading(False)
-        with context, ir.Location.unknown():
-            graph = graph_of("exp", ("f64", (8,)))
-            lower_kernel(graph_module(graph), TARGET, "loops", start="linalg", stop="asm")
+    declared = (
+        "declare float @__nv_j0f(float)\ndefine float @f(float %x) { %y = call float @__nv_j0f(float %x) ret float %y }"
+    )
+    with pytest.raises(TargetError, match="has no function __nv_j0f"):
+        to_ptx(TARGET, f'target triple = "nvptx64-nvidia-cuda"\n{declared}')
