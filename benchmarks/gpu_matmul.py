@@ -73,12 +73,14 @@ OTHERS = (
     Case("linear+bias", 1000, 776, 520),
     Case("matmul", 4096, 4104, 4096),
     Case("linear+bias", 2048, 5632, 2048),
-    Case("residual", 2048, 2048, 5632),
     Case("linear+bias", 1024, 3072, 768),
     Case("linear+bias", 1024, 768, 3072),
     Case("linear", 300, 50257, 768),
+)
+FUSED = (
     Case("gelu", 4096, 4096, 4096),
     Case("swiglu", 2048, 5632, 2048),
+    Case("residual", 2048, 2048, 5632),
 )
 WIDE = (
     Case("matmul", 4096, 4096, 4096, "float32"),
@@ -152,13 +154,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--json", default="")
-    parser.add_argument("--only", default="", help="groups: square, rows, others, wide")
+    parser.add_argument("--only", default="", help="groups: square, rows, others, fused, wide")
     given = parser.parse_args()
     import lamina
     import lamina.frontend.dynamo  # noqa: F401
 
     print(torch.cuda.get_device_name(0), torch.__version__)
-    groups = {"square": SQUARE, "rows": FEW_ROWS, "others": OTHERS, "wide": WIDE}
+    groups = {"square": SQUARE, "rows": FEW_ROWS, "others": OTHERS, "fused": FUSED, "wide": WIDE}
     lines = []
     for group, cases in groups.items():
         if given.only and group not in given.only.split(","):

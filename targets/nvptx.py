@@ -36,7 +36,8 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
     if kind == "matmul":
         features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
-        return (f"lamina-emit-gpu-matmul{{wgmma={str('wgmma' in features).lower()}}}", EXPAND, *TO_NVVM)
+        options = f"wgmma={str('wgmma' in features).lower()} matrix={'mma' if 'mma' in features else ''}"
+        return (f"lamina-emit-gpu-matmul{{{options}}}", EXPAND, *TO_NVVM)
     raise no_kernel(target, kind)
 
 

@@ -5,7 +5,7 @@ Which code computes a product, in this order:
 | code | where |
 |---|---|
 | `matmul_rows` | at most 16 rows of floats that tensor cores do not take, or not from where B lies |
-| `matmul_waves` | f16, bf16 and f32 on chips with AMD's matrix instructions |
+| `matmul_waves` | f16, bf16 and f32 by the matrix instructions of waves: AMD's, and `mma.sync` |
 | `matmul_wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large |
 | `matmul_simt` | everything else |
 """
@@ -28,6 +28,7 @@ from .matmul_tiles import choose_tiles
 from .matmul_waves import WaveProduct
 from .matmul_wgmma import WgmmaProduct, sums_pitch
 from .matrix_units import unit_for
+from .mma_sync import MMA_SYNC
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
 SMALL = 1 << 18  # and 16-bit floats
@@ -57,10 +58,15 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
         RowsProduct(kernel, product).emit()
     elif wgmma and _suits_wgmma(product):
         _emit_wgmma(kernel, product)
-    elif product.k != 0 and (unit := unit_for(matrix, product.dtype)):
+    elif product.k != 0 and (unit := MMA_SYNC if _suits_mma_sync(product, matrix) else unit_for(matrix, product.dtype)):
         WaveProduct(kernel, product, unit).emit()
     else:
         SimtProduct(kernel, product).emit()
+
+
+def _suits_mma_sync(p: Product, matrix: str) -> bool:
+    """True for 16-bit floats on chips with `mma.sync`."""
+    return matrix == "mma" and p.dtype in ("bf16", "f16")
 
 
 def _suits_wgmma(p: Product) -> bool:

@@ -13,6 +13,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
+from .block_reduce import shuffle_xor
 from .gpu_kernel import WARP, GpuKernel
 from .matmul_epilogue import Epilogue
 from .matmul_problem import Product, operand_index
@@ -125,10 +126,8 @@ class RowsProduct:
         """The sum over the lanes of the warp, in all of them."""
         b, distance = self.b, WARP // 2
         while distance:
-            operands = (value, b.constant(distance, b.i32), b.constant(WARP, b.i32))
-            mode = {"mode": b.attribute("#gpu<shuffle_mode xor>")}
-            other = b.op("gpu.shuffle", operands, (value.type, b.i1), mode).results[0]
-            value, distance = b.value("arith.addf", (value, other), value.type), distance // 2
+            value = b.value("arith.addf", (value, shuffle_xor(b, value, distance)), value.type)
+            distance //= 2
         return value
 
     def _write(self, sums: list[ir.Value]) -> None:

@@ -1,4 +1,4 @@
-"""Products by the matrix instructions of AMD GPUs: tiles in shared memory, fragments and the epilogue in registers.
+"""Products by the matrix instructions of waves: tiles in shared memory, fragments and the epilogue in registers.
 
 A block computes `rows` x `columns` of the result, its waves parts of it, as 16 x 16 fragments (matrix_units):
 
@@ -137,7 +137,7 @@ class WaveProduct:
 
     def _barrier(self) -> None:
         """Wait until what all waves have written to shared memory is there; loads from global memory stay under way."""
-        self.b.op("amdgpu.lds_barrier", ())
+        self.b.op(self.unit.barrier, ())
 
     # -- epilogue --------------------------------------------------------------------------------------------------
     def _store(self, sums: Sequence[ir.Value]) -> None:
@@ -177,9 +177,7 @@ class WaveProduct:
     def _piece(self, ev, sums: ir.Value, i: int, j: int, first: int, width: int) -> None:  # type: ignore[no-untyped-def]
         """Results `first .. first + width` of a lane in fragment (i, j)."""
         b, product, unit = self.b, self.product, self.unit
-        inner = b.binary("arith.remui", self.lane, b.constant(SIDE, b.index))
-        outer = b.binary("arith.divui", self.lane, b.constant(SIDE, b.index))
-        right = b.binary("arith.muli", outer, b.constant(unit.results, b.index))
+        inner, right = unit.place(b, self.lane)
         right = b.binary("arith.addi", right, b.constant(first, b.index))
         m = self._position(self.row, self.part_row, i, inner)
         n = self._position(self.column, self.part_column, j, right)

@@ -1,4 +1,4 @@
-"""Matrix instructions of AMD GPUs: 16 x 16 results a wave, and which lane holds what.
+"""Matrix instructions: 16 x 16 results a wave, and which lane holds what.
 
     D[x, y] += sum over k of X[x, k] * Y[y, k]            x, y = 0 .. 15
 
@@ -43,6 +43,7 @@ class Unit:
     read: int
     step: int
     results: int
+    barrier: str = "amdgpu.lds_barrier"
 
     def load(self, b: LoopsBuilder, lane: ir.Value, load: Load, columns: bool) -> ir.Value:
         """What a lane holds of X or Y for the next `step` of k; `columns`: for the side of N."""
@@ -72,8 +73,14 @@ class Unit:
         return b.op(self.op, (x, y, d), [d.type], given).result
 
     def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
-        """What a lane has of D as neighbouring columns: `results * (lane / 16) + i` of row `lane % 16`."""
+        """What a lane has of D as neighbouring columns of one row, from `place` on."""
         return d
+
+    def place(self, b: LoopsBuilder, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Row and first column, in the 16 x 16, of what `in_order` gives a lane."""
+        row = b.binary("arith.remui", lane, b.constant(SIDE, b.index))
+        group = b.binary("arith.divui", lane, b.constant(SIDE, b.index))
+        return row, b.binary("arith.muli", group, b.constant(self.results, b.index))
 
 
 class Interleaved(Unit):
