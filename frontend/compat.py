@@ -146,10 +146,14 @@ def symbol_range(symint: torch.SymInt, name: str) -> tuple[int, int | None]:
     """Inclusive bounds that torch knows for symbol `name` of `symint`'s ShapeEnv; None: unbounded."""
     env = symint.node.shape_env
     try:
-        known = next(r for s, r in env.var_to_range.items() if s.name == name)
-        low, high = known.lower, known.upper
+        return bounds(next(r for s, r in env.var_to_range.items() if s.name == name))
     except (AttributeError, StopIteration):
         return 0, None
+
+
+def bounds(known: Any) -> tuple[int, int | None]:
+    """Inclusive bounds of a size from torch's ValueRanges; None: unbounded."""
+    low, high = known.lower, known.upper
     # "unbounded" is int_oo, sympy's oo or a number near 2**63
     top = int(high) if getattr(high, "is_Integer", False) and int(high) < 2**48 else None
     return (int(low) if getattr(low, "is_Integer", False) and int(low) >= 0 else 0), top

@@ -253,28 +253,29 @@ class Context:
         taken = any(o.value == value.id for o in self.graph.outputs)
         return self.op("materialize", value) if shared or taken else value
 
-    def finish(self, given: Mapping[str, str] | None = None) -> tuple[list[str], list[str]]:
-        """Declare the symbols as s0, s1 ... (or as `given`), so that equal graphs are equal records.
+    def finish(self, names: Naming) -> tuple[list[str], list[str]]:
+        """Declare the symbols as s0, s1 ... (or as `names` has them), so that equal graphs are equal records.
 
         A symbol that is a size of an input is read there; any other becomes an int input. Returns torch's names of
         the latter, in the order of those inputs, and of all symbols in order.
         """
         used = {name for t in self.graph.types for d in t.shape for name in dims.symbols(d)} | set(self._symbols)
         passed: list[str] = []
-        names: dict[str, Dim] = {}
+        renamed: dict[str, Dim] = {}
         for name in sorted(used, key=_symbol_key):
             if name not in self._symbols:
                 raise NotOurs(f"size symbol {name} has no source")
-            low, high = compat.symbol_range(self._symbols[name], name)
+            low, high = names.ranges.get(name) or compat.symbol_range(self._symbols[name], name)
+            chosen = names.symbols.get(name, f"s{len(renamed)}")
             input, dim = self._source(name)
             if input < 0:
                 input = len(self.graph.inputs)
-                self.graph.add_input((given or {}).get(name, f"s{len(names)}"), TensorType("i64", ()), "scalar")
+                self.graph.add_input(chosen, TensorType("i64", ()), "scalar")
                 passed.append(name)
-            names[name] = dims.symbol((given or {}).get(name, f"s{len(names)}"))
-            self.graph.symbols.append(Symbol(str(names[name]), low, high, 1, input, dim))
-        _rename(self.graph, names)
-        return passed, list(names)
+            renamed[name] = dims.symbol(chosen)
+            self.graph.symbols.append(Symbol(chosen, low, high, 1, input, dim))
+        _rename(self.graph, renamed)
+        return passed, list(renamed)
 
     def _source(self, name: str) -> tuple[int, int]:
         wanted = dims.symbol(name)
@@ -338,7 +339,7 @@ def convert(
         value, spec = _mutation(context, target, source)
         context.graph.add_output(value.id, f"new_{context.names[target]}", mutates=context.names[target])
         part.outputs.append(spec)
-    part.symbols, part.order = context.finish(names.symbols)
+    part.symbols, part.order = context.finish(names)
     part.inputs = list(context.inputs)
     part.node_of = context.node_of
     return part

@@ -112,7 +112,9 @@ def from_program(
     nodes = [n for n in gm.graph.nodes if n.op == "call_function" and not is_size(n)]
     order = [n for n in users if isinstance(n.meta.get("val"), torch.Tensor)]
     constant = [n for n in placeholders if n not in mutated and n not in users]
-    naming = Naming(name, names, order, labels, dict(symbols or {}))
+    # what the program promises: sizes of 1 too, which tracing leaves out of a symbol's range
+    ranges = {str(s): compat.bounds(r) for s, r in program.range_constraints.items()}
+    naming = Naming(name, names, order, labels, dict(symbols or {}), ranges)
     part = convert(nodes, outputs, list(mutated.items()), constant, naming, strided)
     used = {i.name for i in part.graph.inputs}
     return Exported(

@@ -47,3 +47,4 @@ class Naming:
     order: Sequence[fx.Node] = ()
     outputs: Sequence[str] = ()
     symbols: dict[str, str] = field(default_factory=dict)  # torch's name -> the user's
+    ranges: dict[str, tuple[int, int | None]] = field(default_factory=dict)  # bounds by torch's name, if not as traced

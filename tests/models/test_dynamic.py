@@ -1,0 +1,81 @@
+"""Language models with symbolic batch and sequence: compiled once, right at every size, ahead of time and under torch.compile."""
+
+import copy
+
+import pytest
+import torch
+from support.models import SMALL, compare, exact_calls, flat
+from torch.export import Dim
+
+import lamina
+from lamina.frontend import dynamo  # noqa: F401
+from lamina.frontend.stats import COUNTERS
+
+SIZES = ((2, 8), (1, 7), (3, 5), (2, 33), (5, 16))
+
+
+def arguments(name, batch, length):
+    tokens = torch.randint(1, 100, (batch, length))
+    if name == "bert_small":
+        mask = torch.ones(batch, length, dtype=torch.int64)
+        mask[:, length - length // 4 :] = 0
+        return tokens, mask
+    if name == "t5_small":
+        return tokens, torch.randint(1, 100, (batch, length // 2 + 1))
+    if name == "llama":  # one batch, and a cache of 14 places
+        return tokens[:1, :14], torch.arange(min(length, 14))
+    return (tokens,)
+
+
+def dynamic_shapes(name):
+    batch, length = Dim("batch", min=1, max=64), Dim("length", min=2, max=64)
+    if name == "llama":
+        length = Dim("length", min=2, max=14)
+        return {1: length}, {0: length}
+    second = {"bert_small": {0: batch, 1: length}, "t5_small": {0: batch, 1: Dim("answer", min=2, max=64)}}
+    return (tuple(filter(None, ({0: batch, 1: length}, second.get(name)))),)
+
+
+def right_at_all_sizes(name, model, compiled):
+    for batch, length in SIZES:
+        args = arguments(name, batch, length)
+        with torch.no_grad():
+            (exact,) = exact_calls(model, [args])
+            eager = flat(copy.deepcopy(model)(*args))
+            assert not compare(compiled(*args), eager, exact).faults, (batch, length)
+
+
+@pytest.mark.parametrize(
+    "name", ["bert_small", "gpt2_small", *(pytest.param(n, marks=pytest.mark.full) for n in ("t5_small", "llama"))]
+)
+def test_artifact(name, tmp_path):
+    model, _ = SMALL[name]()
+    with torch.no_grad():
+        args = arguments(name, *SIZES[0])
+        program = torch.export.export(model, args, dynamic_shapes=dynamic_shapes(name), strict=False)
+    loaded = lamina.load(lamina.export(program).save(tmp_path / "model.lamina"))
+    right_at_all_sizes(name, model, lambda *args: loaded(*(a.numpy() for a in args)))
+
+
+MARKED = [pytest.param(n, None, marks=pytest.mark.full) for n in ("gpt2_small", "t5_small")]
+
+
+@pytest.mark.parametrize("name, dynamic", [("bert_small", True), ("gpt2_small", True), ("bert_small", None), *MARKED])
+def test_torch_compile(name, dynamic):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    COUNTERS.reset()
+    model, _ = SMALL[name]()
+    compiled = torch.compile(copy.deepcopy(model), backend="lamina", dynamic=dynamic)
+
+    def call(*args):
+        for a in args if dynamic is None else ():
+            for dim in range(a.dim()):
+                if a.shape[dim] > 1:
+                    torch._dynamo.mark_dynamic(a, dim)
+        return compiled(*args)
+
+    right_at_all_sizes(name, model, call)
+    found = COUNTERS.snapshot()
+    assert found["graphs"] == 2  # one for every size, and Dynamo's own of batch 1, which it always specialises
+    assert not found["fallback"] and not found["failures"] and not found["graph_breaks"]
