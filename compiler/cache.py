@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..runtime.cubin_cache import cache_root
 from .messages import Message
 
 MAGIC = b"LAMINA01"
@@ -100,13 +101,6 @@ class Cache:
             self._written += size
         if self._written > self.limit:
             self._written = evict(self.root, int(self.limit * SPARE))
-
-
-def cache_root() -> Path:
-    """LAMINA_CACHE_DIR, or `lamina` below the user's cache directory (XDG_CACHE_HOME, ~/.cache)."""
-    if given := os.environ.get("LAMINA_CACHE_DIR"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lamina"
 
 
 def entries(root: Path) -> Iterator[tuple[Path, int, float]]:

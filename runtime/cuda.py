@@ -1,6 +1,6 @@
 """NVIDIA's driver API through ctypes: devices, code, memory, launches. Only `libcuda.so.1` is needed.
 
-Every call is checked; what fails is a CudaError that says what to do. Contexts are the devices' primary ones, which
+Every call is checked; what fails is a DeviceError (errors.py) that says what to do. Contexts are the devices' primary ones, which
 torch and other libraries of the process share, and stay until the process ends.
 """
 
@@ -12,13 +12,14 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from . import dlpack
-from .errors import LaminaRuntimeError
+from . import cubin_cache, dlpack
+from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
 from .gpu_device import StatusWords
 
 _OUT_OF_MEMORY, _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 2, 209, 200, 218, 222
 _HOST_PORTABLE_MAPPED = 3
 _ATTRIBUTE_SMS, _ATTRIBUTE_MAJOR, _ATTRIBUTE_MINOR = 16, 75, 76
+_INPUT_PTX = 1  # CU_JIT_INPUT_PTX
 _FUNCTION_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _STATIC_SHARED = 48 * 1024  # beyond this a function must ask
 # CUtensorMapDataType and CUtensorMapSwizzle
@@ -26,44 +27,36 @@ _TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "
 _TENSOR_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
-class CudaError(LaminaRuntimeError):
-    """The driver refused something; `code` is its number."""
-
-    def __init__(self, message: str, code: int = 0):
-        super().__init__(message)
-        self.code = code
-
-
 @functools.cache
 def driver() -> Any:
-    """The driver library, initialised; CudaError where there is none or no device."""
+    """The driver library, initialised; NoDeviceError where there is none or no GPU, OldDriverError if it is too old."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise CudaError(f"there is no NVIDIA driver here: {error}") from None
+        raise NoDeviceError(f"there is no NVIDIA driver here: {error}") from None
     code = library.cuInit(0)
     if code:
-        raise CudaError(
+        raise NoDeviceError(
             f"the NVIDIA driver cannot start (error {code}); is there a GPU, and may this process use it?", code
         )
     for name in ("cuMemAllocAsync", "cuMemFreeAsync"):
         if not hasattr(library, name):
-            raise CudaError("the NVIDIA driver is too old; version 11.2 of CUDA or newer is needed")
+            raise OldDriverError("the NVIDIA driver is too old; version 11.2 of CUDA or newer is needed")
     pointer, number = ctypes.c_void_p, ctypes.c_uint
     library.cuLaunchKernel.argtypes = [pointer, *[number] * 7, pointer, pointer, pointer]  # converts faster
     return library
 
 
 def check(code: int, what: str) -> None:
-    """Raise the CudaError of a failed call."""
+    """Raise the DeviceError of a failed call."""
     if not code:
         return
     text = ctypes.c_char_p()
     driver().cuGetErrorString(code, ctypes.byref(text))
     message = (text.value or b"unknown error").decode()
     if code == _OUT_OF_MEMORY:
-        message += "; free device memory or make the problem smaller"
-    raise CudaError(f"{what}: {message} (CUDA error {code})", code)
+        raise DeviceMemoryError(f"{what}: {message}; free device memory or make the problem smaller", code)
+    raise DeviceError(f"{what}: {message} (CUDA error {code})", code)
 
 
 class Device:
@@ -76,7 +69,7 @@ class Device:
         count = ctypes.c_int()
         check(cu.cuDeviceGetCount(ctypes.byref(count)), "counting devices")
         if not 0 <= index < count.value:
-            raise CudaError(f"there is no device cuda:{index}; this machine has {count.value} GPU(s)")
+            raise NoDeviceError(f"there is no device cuda:{index}; this machine has {count.value} GPU(s)")
         self.index = index
         handle = ctypes.c_int()
         check(cu.cuDeviceGet(ctypes.byref(handle), index), f"opening cuda:{index}")
@@ -86,11 +79,15 @@ class Device:
         self.name = name.value.decode()
         self.capability = self._attribute(_ATTRIBUTE_MAJOR), self._attribute(_ATTRIBUTE_MINOR)
         self.sms = self._attribute(_ATTRIBUTE_SMS)
+        version = ctypes.c_int()
+        check(cu.cuDriverGetVersion(ctypes.byref(version)), "asking for the driver's version")
+        self.driver_version = version.value // 1000, version.value % 1000 // 10
         self._context = ctypes.c_void_p()
         check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
 
     def __str__(self) -> str:
-        return f"cuda:{self.index} ({self.name}, compute capability {self.capability[0]}.{self.capability[1]})"
+        (major, minor), (cuda, point) = self.capability, self.driver_version
+        return f"cuda:{self.index} ({self.name}, compute capability {major}.{minor}, driver for CUDA {cuda}.{point})"
 
     @property
     def context(self) -> int:
@@ -117,7 +114,8 @@ class Device:
     # -- code ------------------------------------------------------------------------------------------------------
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load PTX or a cubin; see Module."""
-        return Module(self, *code, name)
+        ptx, cubin = code
+        return Module(self, ptx, cubin, name)
 
     def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> TensorMap:  # fmt: skip
         """A TMA descriptor."""
@@ -128,11 +126,11 @@ class Device:
         return driver().cuLaunchKernel
 
     def check(self, code: int, what: str) -> None:
-        """Raise the CudaError of a failed call."""
+        """Raise the DeviceError of a failed call."""
         check(code, what)
 
     def require(self, target: str) -> None:
-        """A LaminaRuntimeError unless code for `target` runs here."""
+        """A WrongDeviceError unless code for `target` runs here."""
         check_device(target, self)
 
     def preference(self, target: str) -> Any:
@@ -213,16 +211,37 @@ class Module:
             check(code, f"loading kernel '{name}'")
 
     def _compile(self, ptx: bytes) -> None:
-        """Let the driver compile PTX; it caches the result on disk."""
-        log = ctypes.create_string_buffer(8192)
+        """Let the driver compile PTX, or take what it made of the same PTX before (cubin_cache.py)."""
+        made = cubin_cache.get(ptx, self.device)
+        if made and driver().cuModuleLoadData(ctypes.byref(self._handle), made) == 0:
+            return
+        made = self._link(ptx)
+        check(driver().cuModuleLoadData(ctypes.byref(self._handle), made), f"loading kernel '{self.name}'")
+        cubin_cache.put(ptx, self.device, made)
+
+    def _link(self, ptx: bytes) -> bytes:
+        """The cubin of PTX, by the driver's linker, which takes one input too."""
+        cu, log, state = driver(), ctypes.create_string_buffer(8192), ctypes.c_void_p()
         options = (ctypes.c_int * 2)(5, 6)  # CU_JIT_ERROR_LOG_BUFFER and its size
         values = (ctypes.c_void_p * 2)(ctypes.cast(log, ctypes.c_void_p), ctypes.c_void_p(8192))
-        code = driver().cuModuleLoadDataEx(ctypes.byref(self._handle), ptx + b"\0", 2, options, values)
-        if code == _NEW_PTX:
-            raise CudaError(f"the NVIDIA driver is too old for the PTX of kernel '{self.name}'; update it", code)
-        if code in (_NO_BINARY, _BAD_PTX) and log.value:
-            raise CudaError(f"the driver cannot compile kernel '{self.name}': {log.value.decode()[:500]}", code)
-        check(code, f"loading kernel '{self.name}'")
+        check(cu.cuLinkCreate_v2(2, options, values, ctypes.byref(state)), "starting the driver's linker")
+        try:
+            text = ptx + b"\0"
+            code = cu.cuLinkAddData_v2(
+                state, _INPUT_PTX, text, ctypes.c_size_t(len(text)), self.name.encode(), 0, None, None
+            )
+            cubin, size = ctypes.c_void_p(), ctypes.c_size_t()
+            code = code or cu.cuLinkComplete(state, ctypes.byref(cubin), ctypes.byref(size))
+            if code == _NEW_PTX:
+                raise OldDriverError(
+                    f"the NVIDIA driver is too old for the PTX of kernel '{self.name}'; update it", code
+                )
+            if code in (_NO_BINARY, _BAD_PTX) and log.value:
+                raise DeviceError(f"the driver cannot compile kernel '{self.name}': {log.value.decode()[:500]}", code)
+            check(code, f"compiling kernel '{self.name}'")
+            return ctypes.string_at(cubin, size.value)
+        finally:
+            cu.cuLinkDestroy(state)
 
     def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
         """A function of the module, allowed `shared` bytes of dynamic shared memory."""
@@ -284,12 +303,12 @@ def device(index: int = 0) -> Device:
 
 
 def check_device(arch: str, device: Device) -> None:
-    """A LaminaRuntimeError unless code for `arch` (such as sm_90a) runs on `device`."""
+    """A WrongDeviceError unless code for `arch` (such as sm_90a) runs on `device`."""
     number = arch.removeprefix("sm_").rstrip("a")
     wanted = int(number[:-1]), int(number[-1])
     fits = device.capability == wanted if arch.endswith("a") else device.capability >= wanted
     if not fits:
-        raise LaminaRuntimeError(f"the code is for {arch}, and {device} cannot run it; compile for {target_of(device)}")
+        raise WrongDeviceError(f"the code is for {arch}, and {device} cannot run it; compile for {target_of(device)}")
 
 
 def target_of(device: Device) -> str:
@@ -298,4 +317,4 @@ def target_of(device: Device) -> str:
         return "sm_90a"
     if device.capability >= (8, 0):
         return "sm_80"
-    raise LaminaRuntimeError(f"{device} is too old; compute capability 8.0 or newer is needed")
+    raise WrongDeviceError(f"{device} is too old; compute capability 8.0 or newer is needed")

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import LaminaRuntimeError
+from .errors import LaminaRuntimeError, WrongDeviceError
 
 CUDA, ROCM = 2, 10  # device types
 _KINDS = {CUDA: "cuda", ROCM: "hip"}
@@ -84,7 +84,7 @@ def take(value: Any, device: int, stream: int, name: str, kind: int = CUDA) -> t
     found, index = value.__dlpack_device__()
     if (found, index) != (kind, device):
         where = f"{_KINDS[found]}:{index}" if found in _KINDS else "another kind of device"
-        raise LaminaRuntimeError(f"input '{name}' is on {where}, the model on {_KINDS[kind]}:{device}; move it there")
+        raise WrongDeviceError(f"input '{name}' is on {where}, the model on {_KINDS[kind]}:{device}; move it there")
     # DLPack's number of the default stream is 1 for CUDA, 0 for ROCm
     capsule = value.__dlpack__(stream=stream or int(kind == CUDA))
     managed = ctypes.cast(_python.PyCapsule_GetPointer(capsule, _NAME), ctypes.POINTER(_Managed))

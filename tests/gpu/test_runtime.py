@@ -10,7 +10,7 @@ from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend import launcher
 from lamina.runtime import cuda, dlpack
-from lamina.runtime.errors import ArtifactError, LaminaRuntimeError
+from lamina.runtime.errors import ArtifactError, LaminaRuntimeError, NoDeviceError
 from lamina.runtime.gpu_image import pack, unpack
 
 no_driver = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -56,7 +56,7 @@ def test_code_for_another_gpu_is_refused(arch, fits):
 
 @no_driver
 def test_without_a_driver_the_error_says_so():
-    with pytest.raises(cuda.CudaError, match="no NVIDIA driver"):
+    with pytest.raises(NoDeviceError, match="no NVIDIA driver"):
         cuda.device(0)
     with pytest.raises(LaminaRuntimeError, match="devices: cpu, cuda, cuda:N, hip, hip:N"):
         lamina.load("nothing.lamina", device="tpu")

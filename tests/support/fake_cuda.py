@@ -44,6 +44,7 @@ class FakeDriver:
         self.calls: list[str] = []
         self.launches: list[tuple[str, tuple[int, ...], int]] = []  # stage, grid, stream
         self.capturing = False
+        self._linked = ctypes.create_string_buffer(b"a cubin", 8)
         self._current = threading.local()
         self._memory: dict[int, Any] = {}
         self._names: list[str] = []
@@ -140,8 +141,9 @@ class FakeDriver:
     def _cuModuleLoadData(self, to: int, image: int) -> None:
         put(to, 1)
 
-    def _cuModuleLoadDataEx(self, to: int, image: int, count: int, options: int, values: int) -> None:
-        put(to, 1)
+    def _cuLinkComplete(self, state: int, cubin: int, size: int) -> None:
+        put(cubin, ctypes.addressof(self._linked))
+        put(size, len(self._linked))
 
     def _cuModuleGetFunction(self, to: int, module: int, name: int) -> None:
         self._names.append((ctypes.string_at(name)).decode())
@@ -219,7 +221,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemHostGetDevicePointer_v2": (P, P, U),
     "cuMemcpyAsync": (P, P, Z, P),
     "cuModuleLoadData": (P, P),
-    "cuModuleLoadDataEx": (P, P, U, P, P),
+    "cuLinkCreate_v2": (U, P, P, P),
+    "cuLinkAddData_v2": (P, I, P, Z, P, U, P, P),
+    "cuLinkComplete": (P, P, P),
+    "cuLinkDestroy": (P,),
     "cuModuleGetFunction": (P, P, P),
     "cuFuncSetAttribute": (P, I, I),
     "cuLaunchKernel": (P, *[U] * 7, P, P, P),
