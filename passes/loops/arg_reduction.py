@@ -69,7 +69,7 @@ def search(
 
     start = to_key(b, inits[0], combine) if floats else inits[0]
     best = reduction_loops(b, over, [start], [Accumulator(element, combine)], larger, 0)[0]
-    best = from_key(b, best, inits[0].type) if floats else best
+    best = from_key(b, best, inits[0].type, combine) if floats else best
 
     total = dims.product(l.extent for l in over)
     bits = 32 if isinstance(total, int) and total < 1 << 31 else 64

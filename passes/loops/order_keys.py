@@ -1,8 +1,12 @@
 """Maxima and minima of floats as maxima and minima of integers.
 
-The bits of an f32, with those of negative numbers flipped below the sign, order like the numbers, and -0 below +0.
-NaN becomes the largest key (for a minimum: the smallest), so that it wins, as in torch. An integer maximum is one
-instruction of one cycle, and LLVM vectorises its reduction, while IEEE `maximum` takes a dozen.
+The bits of an f32, with those of negative numbers flipped below the sign, order like the numbers, and -0 below +0:
+
+    -NaN ... -inf ... -1 ... -0 | +0 ... 1 ... inf ... NaN
+
+NaN must win, as in torch. For a maximum the keys are moved down, modulo 2^32, until -inf is the least: the NaNs below
+it come out on top. For a minimum they are moved up as far. An integer maximum is one instruction of one cycle, and
+LLVM vectorises its reduction, while IEEE `maximum` takes a dozen.
 """
 
 from __future__ import annotations
@@ -39,21 +43,21 @@ def _flip(b: LoopsBuilder, bits: ir.Value) -> ir.Value:
     return b.value("arith.xori", (bits, mask), bits.type)
 
 
+def _move(b: LoopsBuilder, key: ir.Value, name: str) -> ir.Value:
+    """Add or subtract (`name`) the number of NaNs of one sign."""
+    nans = (1 << (52 if ir.IntegerType(_parts(key.type)[0]).width == 64 else 23)) - 1
+    return b.value(name, (key, b.constant(nans, key.type)), key.type)
+
+
 def to_key(b: LoopsBuilder, value: ir.Value, combine: str) -> ir.Value:
     """The integer that stands for `value` under `arith.maximumf` or `arith.minimumf`."""
-    type = _key_type(value.type)
-    key = _flip(b, b.value("arith.bitcast", (value,), type))
-    width = ir.IntegerType(_parts(type)[0]).width
-    top = (1 << (width - 1)) - 1
-    wins = b.constant(top if combine == "arith.maximumf" else -top - 1, type)
-    element, shape = _parts(value.type)
-    i1 = b.i1 if shape is None else ir.VectorType.get(shape, b.i1)
-    nan = b.value("arith.cmpf", (value, value), i1, predicate=b.number(14, b.i64))
-    return b.value("arith.select", (nan, wins, key), type)
+    key = _flip(b, b.value("arith.bitcast", (value,), _key_type(value.type)))
+    return _move(b, key, "arith.subi" if combine == "arith.maximumf" else "arith.addi")
 
 
-def from_key(b: LoopsBuilder, key: ir.Value, type: ir.Type) -> ir.Value:
+def from_key(b: LoopsBuilder, key: ir.Value, type: ir.Type, combine: str) -> ir.Value:
     """The float of `type` that `key` stands for."""
+    key = _move(b, key, "arith.addi" if combine == "arith.maximumf" else "arith.subi")
     return b.value("arith.bitcast", (_flip(b, key),), type)
 
 

@@ -25,6 +25,8 @@ SHORT_LOOP = 32  # an innermost loop of fewer elements takes the next loop in wi
 # (tanh takes 1.25 times as long with one vector). LLVM's own rule is to interleave short bodies only.
 INTERLEAVE = 4
 LANES = 32  # elements of a row that a column reduction takes at once: two cache lines of f32
+# Of wide rows, where there are items for 8 threads still: half the steps from page to page, which are not prefetched.
+WIDE_LANES = 64
 
 
 @dataclass
@@ -202,7 +204,7 @@ def _wide(extent: Dim) -> bool:
 
 
 def _lanes(extent: int) -> int:
-    lanes = LANES
+    lanes = WIDE_LANES if extent >= 8 * WIDE_LANES else LANES
     while lanes > extent:
         lanes //= 2
     return lanes

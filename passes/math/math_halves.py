@@ -15,13 +15,16 @@ def bf16_to_f32(m: MathBuilder, x: ir.Value) -> ir.Value:
 
 
 def f32_to_bf16(m: MathBuilder, x: ir.Value) -> ir.Value:
-    """To nearest, ties to even; NaN becomes the quiet NaN 0x7FC0, as torch rounds."""
+    """To nearest, ties to even; NaN becomes the quiet NaN 0x7FC0, as torch rounds.
+
+    NaN is replaced before it is rounded (to itself). Afterwards LLVM would make it a choice of 16-bit lanes by a
+    comparison of 32-bit ones, which AVX2 has not: it takes such vectors apart.
+    """
     i16, bf16 = m.like(ir.IntegerType.get_signless(16)), m.like(ir.BF16Type.get())
-    bits = m.bits(x)
+    bits = m.select(m.compare("uno", x, x), m.const(0x7FC00000, m.i32), m.bits(x))
     odd = m.integer("andi", m.integer("shrui", bits, 16), 1)
     rounded = m.integer("shrui", m.integer("addi", m.integer("addi", bits, odd), 0x7FFF), 16)
-    kept = m.select(m.compare("uno", x, x), m.const(0x7FC0, m.i32), rounded)
-    return m.op("arith.bitcast", (m.op("arith.trunci", (kept,), i16),), bf16)
+    return m.op("arith.bitcast", (m.op("arith.trunci", (rounded,), i16),), bf16)
 
 
 def select_bf16(m: MathBuilder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:

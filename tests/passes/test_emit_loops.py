@@ -206,3 +206,15 @@ def test_position_of_an_extreme_of_sums_reads_each_once():
     """Sums that are made twice may differ by rounding, and the extreme would not be found again."""
     build = lambda g, x: g.add("argmax", g.add("sum", x, dims=(2,), dtype="f32"), dims=(1,))
     _close(_graph("a", [_f32(3, 20, 50)], build), [np.random.default_rng(0).standard_normal((3, 20, 50), np.float32)])
+
+
+@pytest.mark.parametrize("name", ["amax", "amin"])
+@pytest.mark.parametrize("dtype, kind", [("f32", "u4"), ("f64", "u8")])
+def test_extremes_of_infinities_and_nans_of_both_signs(name, dtype, kind):
+    nan = np.array(np.nan, DTYPES[dtype].numpy)
+    negative = (nan.view(kind) | (1 << nan.itemsize * 8 - 1)).astype(kind).view(nan.dtype)
+    rows = np.array([[-np.inf, -np.inf], [np.inf, np.inf], [-np.inf, 3], [nan, 1], [negative, 1], [np.inf, nan]])
+    x = np.repeat(rows.astype(nan.dtype), 20, axis=1)
+    x[4, :20] = negative
+    g = _graph("m", [TensorType(dtype, x.shape)], lambda g, x: g.add(name, x, dims=(1,)))
+    np.testing.assert_array_equal(graph_kernel(g)(x), getattr(np, name)(x, axis=1))
