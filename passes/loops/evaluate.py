@@ -292,9 +292,7 @@ class Evaluator(Walk):
 
         starts = [to_key(self.b, v, k.name) if o else v for k, v, o in zip(kinds, inits, ordered)]
         results = reduction_loops(self.b, over, starts, kinds, body, self.sum_block)
-        return [
-            from_key(self.b, v, i.type, k.name) if o else v for v, i, k, o in zip(results, inits, kinds, ordered)
-        ]
+        return [from_key(self.b, v, i.type, k.name) if o else v for v, i, k, o in zip(results, inits, kinds, ordered)]
 
 
 def _names(op: ir.Operation) -> list[str]:
