@@ -10,7 +10,7 @@ import numpy as np
 
 from .chips import Chip
 from .disassembly import Instruction
-from .float_ops import fma16, fma32, fma64, ldexp
+from .float_ops import fma16, fma64, ldexp
 from .operands import BITS, F16, F32, F64, MASK, TYPES, Operand, parse_operand
 from .registry import ALU, Alu, Run, builds
 from .vector_alu import source
@@ -27,7 +27,11 @@ def _exponent(x: np.ndarray) -> np.ndarray:
 
 
 def div_scale(x: np.ndarray, below: np.ndarray, above: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x, which is `below` or `above`, scaled for above/below; and whether `v_div_fmas` must scale the quotient."""
+    """x, which is `below` or `above`, scaled for above/below; and whether `v_div_fmas` must scale the quotient.
+
+    Where inverse and quotient are both denormal, the documents scale the denominator up, which cannot be: it would
+    overflow, and `v_div_fmas` could not undo it. Down is what gives the right quotient.
+    """
     mantissa, _, distance, step = _FORMATS[x.dtype]
     tiny = np.finfo(x.dtype).tiny
     up, down = ldexp(x, np.int32(step)), ldexp(x, np.int32(-step))
@@ -41,7 +45,7 @@ def div_scale(x: np.ndarray, below: np.ndarray, above: np.ndarray) -> tuple[np.n
         ((below == 0) | (above == 0), np.full_like(x, np.nan), False),
         (gap >= distance, np.where(is_below, up, x), True),
         (small_below, up, False),
-        (small_inverse & small_quotient, np.where(is_below, up, x), True),
+        (small_inverse & small_quotient, np.where(is_below, down, x), True),
         (small_inverse, down, False),
         (small_quotient, np.where(is_above, up, x), True),
         (_exponent(above) <= mantissa, up, False),
@@ -76,17 +80,15 @@ def fmas(instruction: Instruction, chip: Chip) -> Run:
     to = parse_operand(instruction.operands[0])
     x, y, z = (source(instruction, i, parse_operand(instruction.operands[1 + i]), dtype) for i in range(3))
     flag = source(instruction, 3, Operand("vcc", "s", VCC), MASK)
-    fma, step = (fma32, 64) if dtype == F32 else (fma64, 128)
-    middle = 127 if dtype == F32 else 1023
+    step, middle = (64, 127) if dtype == F32 else (128, 1023)
 
     def run(w) -> None:
-        addend = z(w)
-        shift = np.where(_exponent(addend) > middle, step, -step)
-        value = ldexp(fma(x(w), y(w), addend), np.where(flag(w), shift, 0))
+        a, b, c = x(w), y(w), z(w)
+        shift = np.where(flag(w), np.where(_exponent(c) > middle, step, -step), 0)
         if dtype == F64:
-            w.write_vector64(to.row, value.view(np.uint64))
-        else:
-            w.write_vector(to.row, value.view(np.uint32))
+            w.write_vector64(to.row, ldexp(fma64(a, b, c), shift).view(np.uint64))
+        else:  # scaled before it is rounded
+            w.write_vector(to.row, np.ldexp(a.astype(F64) * b + c, shift).astype(F32).view(np.uint32))
 
     return run
 

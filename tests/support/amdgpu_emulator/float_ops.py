@@ -43,14 +43,18 @@ def _halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fma64(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """x·y + z of f64 by Dekker's exact product and Knuth's exact sum, which are joined with one more rounding."""
-    product = x * y
-    (xh, xl), (yh, yl) = _halves(x), _halves(y)
+    """x·y + z of f64 by Dekker's exact product and Knuth's exact sum of mantissas; denormal results round twice."""
+    (xm, xe), (ym, ye) = np.frexp(x), np.frexp(y)
+    exponent = xe + ye
+    addend = np.ldexp(z, -exponent)
+    product = xm * ym
+    (xh, xl), (yh, yl) = _halves(xm), _halves(ym)
     error = xl * yl - (((product - xh * yh) - xl * yh) - xh * yl)
-    total = product + z
+    total = product + addend
     back = total - product
-    exact = total + (error + ((product - (total - back)) + (z - back)))
-    return np.where(np.isfinite(exact), exact, total)
+    exact = total + (error + ((product - (total - back)) + (addend - back)))
+    plain = x * y + z  # infinities, NaNs, and a z beyond comparison
+    return np.where(np.isfinite(exact) & np.isfinite(addend) & (exact != 0), np.ldexp(exact, exponent), plain)
 
 
 def ldexp(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
