@@ -23,7 +23,8 @@ class Scatter(Op, name="scatter", category="direct"):
     """`y = x; y[…, index[i], …] = combine(y[…, index[i], …], src[i])` for every `i` of `index`, which replaces `i[dim]`.
 
     `reduce` is none (the last update wins), add, mul, amax or amin; without `include_self` the first update of a
-    position replaces the value of `x`. Positions in dims other than `dim` are those of `i`.
+    position replaces the value of `x`. Positions in dims other than `dim` are those of `i`. An index out of range is an
+    error: of torch's `scatter` a RuntimeError, with `index_error` an IndexError, as of `index_copy`.
     """
 
     x: Operand
@@ -32,6 +33,7 @@ class Scatter(Op, name="scatter", category="direct"):
     dim: Attr[int]
     reduce: Attr[str] = "none"
     include_self: Attr[bool] = True
+    index_error: Attr[bool] = False
     y: Result
 
     numerics = "order"
@@ -47,7 +49,7 @@ class Scatter(Op, name="scatter", category="direct"):
     )
 
     @staticmethod
-    def infer(x, index, src, dim, reduce, include_self):
+    def infer(x, index, src, dim, reduce, include_self, index_error):
         check(reduce in REDUCTIONS, f"reduce '{reduce}' is not one of {', '.join(REDUCTIONS)}")
         check(is_int(index.dtype), f"index must be an integer tensor, got {index.dtype}")
         check(x.dtype == src.dtype, f"x and src have types {x.dtype} and {src.dtype}; cast one")
@@ -59,14 +61,14 @@ class Scatter(Op, name="scatter", category="direct"):
         return x
 
     @staticmethod
-    def torch(x, index, src, dim, reduce="none", include_self=True):
+    def torch(x, index, src, dim, reduce="none", include_self=True, index_error=False):
         if reduce == "none":
             return pt.scatter(x, dim, index, src)
         names = {"add": "sum", "mul": "prod"}
         return pt.scatter_reduce(x, dim, index, src, names.get(reduce, reduce), include_self=include_self)
 
     @staticmethod
-    def reference(x, index, src, dim, reduce, include_self):
+    def reference(x, index, src, dim, reduce, include_self, index_error):
         y, fresh = np.atleast_1d(x.copy()), np.ones(np.atleast_1d(x).shape, bool)
         index, src = np.atleast_1d(index), np.atleast_1d(src)
         for at in np.ndindex(index.shape):

@@ -15,13 +15,21 @@ _REDUCE = {"add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "amax":
 
 
 def _scatter(
-    c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str = "none", include_self: bool = True
+    c: Any,
+    x: Value,
+    dim: int,
+    index: Value,
+    src: Value,
+    reduce: str = "none",
+    include_self: bool = True,
+    index_error: bool = False,
 ) -> Value:
     require(c.type(x).dtype == c.type(src).dtype, "operands of different types")
     t, i, s = T(c, x), T(c, index), T(c, src)
     if t.rank == 0 or i.rank == 0 or s.rank == 0:  # torch takes a 0-d operand as one of a single element
         t, i, s = (v.reshape(1) if v.rank == 0 else v for v in (t, i, s))
-    made = T(c, c.op("scatter", t.value, i.value, s.value, dim=dim, reduce=reduce, include_self=include_self))
+    attributes = {"reduce": reduce, "include_self": include_self, "index_error": index_error}
+    made = T(c, c.op("scatter", t.value, i.value, s.value, dim=dim, **attributes))
     return made.reshape(*c.type(x).shape).value
 
 
@@ -65,14 +73,16 @@ def scatter_reduce(
     return _reduce(c, x, dim, index, src, reduce, bool(include_self))
 
 
-def _reduce(c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
+def _reduce(
+    c: Any, x: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool, index_error: bool = False
+) -> Value:
     """A scatter by torch's name of the reduction; a mean is a sum divided by how many it summed."""
     if reduce != "mean":
-        return _scatter(c, x, dim, index, src, _REDUCE.get(reduce, reduce), include_self)
-    total = T(c, _scatter(c, x, dim, index, src, "add", include_self))
+        return _scatter(c, x, dim, index, src, _REDUCE.get(reduce, reduce), include_self, index_error)
+    total = T(c, _scatter(c, x, dim, index, src, "add", include_self, index_error))
     start = total.like(1 if include_self else 0)
     ones = T(c, index).to(total.dtype).like(1)
-    count = T(c, _scatter(c, start.value, dim, index, ones.value, "add")).op("maximum", 1)
+    count = T(c, _scatter(c, start.value, dim, index, ones.value, "add", True, index_error)).op("maximum", 1)
     rounding = "none" if is_float(total.dtype) else "floor"
     return total.op("div", count, rounding=rounding).value
 
@@ -85,13 +95,23 @@ def _along(c: Any, index: Value, dim: int, shape: Sequence[Dim]) -> Value:
     return i.reshape(*(i.shape[0] if d == dim else 1 for d in range(len(shape)))).expand(*shape).value
 
 
-def _slices(c: Any, x: Value, dim: int, index: Value, src: T, reduce: str = "none", include_self: bool = True) -> Value:
+def _slices(
+    c: Any,
+    x: Value,
+    dim: int,
+    index: Value,
+    src: T,
+    reduce: str = "none",
+    include_self: bool = True,
+    index_error: bool = True,
+) -> Value:
     """Scatter whole slices of `src` to positions `index` of `dim`; 0-d operands are those of one element."""
     t = T(c, x)
     rows, s = (t.reshape(1), src.reshape(1)) if t.rank == 0 else (t, src.reshape(1) if src.rank == 0 else src)
     require(s.rank == rows.rank, "a source of another rank")
     d = normalize_dim(dim, rows.rank)
-    made = T(c, _reduce(c, rows.value, d, _along(c, index, d, s.shape), s.value, reduce, include_self))
+    at = _along(c, index, d, s.shape)
+    made = T(c, _reduce(c, rows.value, d, at, s.value, reduce, include_self, index_error))
     return made.reshape(*t.shape).value
 
 
@@ -99,7 +119,7 @@ def _slices(c: Any, x: Value, dim: int, index: Value, src: T, reduce: str = "non
 def index_add(c: Any, x: Value, dim: int, index: Value, src: Value, *, alpha: Any = 1) -> Value:
     require(c.type(x).dtype != "bool", "bool")
     s = T(c, src)
-    return _slices(c, x, dim, index, s if alpha == 1 else s * alpha, "sum")
+    return _slices(c, x, dim, index, s if alpha == 1 else s * alpha, "sum", index_error=False)
 
 
 @aten("index_copy")

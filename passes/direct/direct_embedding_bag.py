@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from ...dialects.dims import Dim, ceildiv, dim_min
+from ...dialects.status import GATHER_OUT_OF_RANGE
 from ..linalg.scalar_core import Scalar
 from .direct_kernel import DirectKernel, grain
 
@@ -32,7 +33,7 @@ def embedding_bag(k: DirectKernel) -> tuple[Dim, Dim]:
             def step(t: Dim, count: Scalar, first: Dim = first, columns: Dim = columns) -> list[Scalar]:
                 entry = k.b.bind_fresh(k.b.dim(start + t))
                 index = k.read(indices, (entry,))
-                at, ok = k.valid(index, rows, wrap=False)
+                at, ok = k.valid(index, rows, wrap=False, check=GATHER_OUT_OF_RANGE)
                 s = k.s
                 used = Scalar(ok, "bool")
                 if padding >= 0:

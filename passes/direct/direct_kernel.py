@@ -17,7 +17,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim, Expr
 from ...dialects.dtypes import DTYPES
 from ...dialects.mlir_ops import attributes_of, op_class, operands_of
-from ...dialects.status import INDEX_OUT_OF_RANGE
+from ...dialects.status import INDEX_OUT_OF_RANGE, Check
 from ..linalg.ir_cache import IrCache
 from ..linalg.scalar_core import Scalar
 from ..linalg.scalar_math import ScalarMath
@@ -148,14 +148,14 @@ class DirectKernel:
         self.evaluator.check(ok.value, INDEX_OUT_OF_RANGE.text)
         return self.b.bind_fresh(s.select(ok, at, 0).value)
 
-    def valid(self, index: Scalar, size: Dim, wrap: bool) -> tuple[Dim, ir.Value]:
+    def valid(self, index: Scalar, size: Dim, wrap: bool, check: Check = INDEX_OUT_OF_RANGE) -> tuple[Dim, ir.Value]:
         """A checked position and whether it lies in range: what a write has to ask."""
         s = self.s
         at, end = s.cast(index, "index"), Scalar(self.b.dim(size), "index")
         if wrap:
             at = s.select(s.lt(at, 0), s.add(at, end), at)
         ok = s.bitwise_and(s.ge(at, 0), s.lt(at, end))
-        self.evaluator.check(ok.value, INDEX_OUT_OF_RANGE.text)
+        self.evaluator.check(ok.value, check.text)
         return self.b.bind_fresh(at.value), ok.value
 
     # -- loops ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from mlir import ir
 
 from ...dialects.dims import Dim, ceildiv, dim_max, dim_min, floordiv, product
+from ...dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 from ..linalg.scalar_core import Scalar, highest, kind, lowest
 from .direct_kernel import DirectKernel, Scalars, around, grain
 
@@ -92,7 +93,8 @@ def _update(
             inside = ok if inside is None else k.b.value("arith.andi", (inside, ok), k.b.i1)
 
     def checked() -> None:
-        at, ok = k.valid(k.read(index, here), shape[d] if shape else 1, wrap=False)
+        check = INDEX_OUT_OF_RANGE if k.attributes["index_error"] else GATHER_OUT_OF_RANGE
+        at, ok = k.valid(k.read(index, here), shape[d] if shape else 1, wrap=False, check=check)
         k.when(ok, lambda: write(at))
 
     if inside is None:
