@@ -19,6 +19,7 @@ from .gpu_device import StatusWords
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
 _OUT_OF_MEMORY, _BAD_IMAGE, _NO_DEVICE, _NO_BINARY = 2, 200, 100, 209
 _HOST_PORTABLE_MAPPED = 3
+_GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
 _COPY_DEFAULT = 4  # hipMemcpyDefault: the pointers tell the direction
 _ATTRIBUTE_MULTIPROCESSORS = 63
 # hipDeviceProp_t as `hipGetDevicePropertiesR0600` writes it, from ROCm 6.0 on
@@ -170,13 +171,14 @@ class Device:
 
 
 class Memory:
-    """A block of device memory."""
+    """A block of device memory, in whole granules: kernels may read the last one of a buffer to its end."""
 
     def __init__(self, device: Device, size: int, stream: int):
         device.use()
         self.device, self.size, self.stream = device, size, stream
         pointer = ctypes.c_void_p()
-        code = driver().hipMallocAsync(ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)), ctypes.c_void_p(stream))
+        whole = ctypes.c_size_t(max(-(-size // _GRANULE) * _GRANULE, _GRANULE))
+        code = driver().hipMallocAsync(ctypes.byref(pointer), whole, ctypes.c_void_p(stream))
         check(code, f"allocating {size} bytes on {device}")
         self.pointer = pointer.value or 0
 

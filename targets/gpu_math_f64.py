@@ -258,7 +258,9 @@ def _atanh(x: Value) -> Value:
 def _reduced(x: Value) -> tuple[Value, Value]:
     """x = n pi/2 + r: sin r and cos r by their series, and n as an i64."""
     n = (x * (2 / math.pi)).intrinsic("rint")
-    return _reduced_by(x, n), n.integer()
+    r = _reduced_by(x, n)
+    # of large x too few digits are left for r: some sine it must be all the same, and no infinity
+    return r.intrinsic("fabs").compare("ogt", 1.0).choose(0.0, r), n.integer()
 
 
 def _reduced_by(x: Value, n: Value) -> Value:
