@@ -139,6 +139,8 @@ class _Conv(Gemm):
         return code.add(code.size(view.offset), code.mul(channel, code.size(view.strides[0])))
 
     def a_rows(self, item: Item, m: Index) -> Rows:
+        if not self.a_in_place:
+            return super().a_rows(item, m)
         starts = [self._weight_row(item, self.code.add(m, r)) for r in range(self.tile.rows)]
         return Rows(self.w_buffer.memref, starts, self.code.size(self.w_stride))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects import dims
-from ..loops.strided_view import strided_view
+from ..loops.strided_view import merge, strided_view
 from ..registry import register
 from . import tiles_numeric as numeric
 from .tiles_code import Index, delinearize
@@ -25,10 +25,13 @@ from .tiles_micro import Panel, Rows, Tile, choose_tile, store_tile
 from .tiles_pack import Matrix, pack_panel, pack_panels
 from .tiles_pairs import multiply_pairs
 from .tiles_problem import Problem, b_matrix, read_problem, row_start
+from .tiles_rows import PackedRows, packed_rows_size
 
 IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
 # ... by so many columns and rows of B at a time: long lines, and few enough of them for prefetchers to follow
 IN_PLACE_COLUMNS, IN_PLACE_K = 1536, 8
+PACKED_A_COLUMNS = 128  # with fewer columns a transposed A is read in place
+COPIED_COLUMNS = 512  # columns of an item, at most, where A is copied: for so many it is copied once
 DOT_ROWS = 4  # the same for unit stride along K
 
 
@@ -63,14 +66,16 @@ class _Matmul(Gemm):
         self.mode = self._mode(frame, tile)
         if self.mode != "pack":
             tile = _widened(tile, p)
-        blocks = {"column_block": IN_PLACE_COLUMNS, "k_block": IN_PLACE_K} if self.mode == "rows" else {}
-        super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **blocks)
-        self.packs = self.mode == "pack"
-        self.a_in_place = p.a_view is not None and frame.inputs[p.a_view.base].dtype == tile.dtype
         self.pairs = bf16_dot if self.mode == "packed" and self._in_pairs(frame) else ""
-        self.a_in_place = self.a_in_place or bool(self.pairs)
-        if self.mode == "dot":
-            self.a_in_place = self.a_in_place and p.a_view is not None and p.a_view.strides[-1] == 1
+        self.a_by_k = self.mode in ("pack", "packed") and self._along_rows(tile)
+        in_place = p.a_view is not None and (bool(self.pairs) or frame.inputs[p.a_view.base].dtype == tile.dtype)
+        if in_place and p.a_view is not None:
+            in_place = not self.a_by_k and (self.mode != "dot" or p.a_view.strides[-1] == 1)
+        blocks = {} if in_place else {"column_block": COPIED_COLUMNS}
+        if self.mode == "rows":
+            blocks = {"column_block": IN_PLACE_COLUMNS, "k_block": IN_PLACE_K}
+        super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **blocks)
+        self.packs, self.a_in_place = self.mode == "pack", in_place
         self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
 
     def _mode(self, frame: Frame, tile: Tile) -> str:
@@ -88,6 +93,15 @@ class _Matmul(Gemm):
         if n_stride == 1 and p.m <= IN_PLACE_ROWS and frame.inputs[view.base].dtype == tile.dtype:
             return "rows"
         return "dot" if k_stride == 1 and p.m <= DOT_ROWS else "pack"
+
+    def _along_rows(self, tile: Tile) -> bool:
+        """True if A has its unit stride along rows (a transpose), and it pays to pack it."""
+        p = self.problem
+        few = (isinstance(p.m, int) and p.m <= tile.rows) or (isinstance(p.n, int) and p.n < PACKED_A_COLUMNS)
+        if p.a_view is None or p.a_view.strides[-1] == 1 or few:
+            return False
+        one = merge(p.rows, p.a_view.strides[len(p.batch) : -1])
+        return one is not None and one[1] == 1
 
     def _in_pairs(self, frame: Frame) -> bool:
         """True if A and B are bf16 in memory, and A's rows have stride 1."""
@@ -137,10 +151,30 @@ class _Matmul(Gemm):
 
     def a_rows(self, item: Item, m: Index) -> Rows:
         code, p = self.code, self.problem
+        if self.a_by_k:
+            return self.packed_a.rows(m)
+        if not self.a_in_place:
+            return super().a_rows(item, m)
         assert p.a_view is not None
         # rows past the end have addresses too, but are never read: a lower tile takes the last rows
         starts = [row_start(code, p, item.batch, code.add(m, r)) for r in range(self.tile.rows)]
         return Rows(self.frame.inputs[p.a_view.base].memref, starts, code.size(p.a_view.strides[-1]))
+
+    def a_size(self, depth: Index) -> Index:
+        if self.a_by_k:
+            return packed_rows_size(self.code, self.tile, depth, self.row_block)
+        return super().a_size(depth)
+
+    def copy_rows(self, item: Item) -> None:
+        view, code = self.problem.a_view, self.code
+        if not self.a_by_k or view is None:
+            super().copy_rows(item)
+            return
+        buffer = self.frame.inputs[view.base]
+        start = row_start(code, self.problem, item.batch, 0)
+        matrix = Matrix(buffer.memref, buffer.dtype, start, code.size(view.strides[-1]), 1)
+        self.packed_a = PackedRows(code, self.tile, self.a_block, item.row, item.k_low, item.k_high)
+        self.packed_a.fill(matrix, item.row_end, self.m)
 
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
         p = self.problem

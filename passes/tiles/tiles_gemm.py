@@ -107,11 +107,29 @@ class Gemm:
         return Panel(self.packed, start, self.tile.columns)
 
     def a_rows(self, item: Item, m: Index) -> Rows:
-        """Where rows `m ...` of A are, when A is read in place."""
-        raise NotImplementedError
+        """Where rows `m ...` of A are, when A is read in place; else they are in `self.a_block`, a line each."""
+        depth = self.code.sub(item.k_high, item.k_low)
+        first = self.code.sub(m, item.row)
+        # the loops over k run from k_low; the scratch starts at 0
+        lines = [self.code.mul(depth, self.code.add(first, r)) for r in range(self.tile.rows)]
+        return Rows(self.a_block, [self.code.sub(line, item.k_low) for line in lines])
+
+    def a_size(self, depth: Index) -> Index:
+        """Elements of `self.a_block`, for `depth` elements of K."""
+        return self.code.mul(depth, self.row_block)
+
+    def copy_rows(self, item: Item) -> None:
+        """Copy the item's rows of A to `self.a_block`, when A is not read in place."""
+        code = self.code
+        depth = code.sub(item.k_high, item.k_low)
+
+        def row(m: Index) -> None:
+            self.a_copy(item, m, item.k_low, depth, code.mul(code.sub(m, item.row), depth))
+
+        code.loop(item.row, item.row_end, 1, [], row)
 
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
-        """Copy `A[m, low : low + size]` to `self.a_block[at ...]`, when A is not read in place."""
+        """Copy `A[m, low : low + size]` to `self.a_block[at ...]`."""
         raise NotImplementedError
 
     def lead_index(self, item: Item, m: Index) -> list[Index]:
@@ -126,7 +144,7 @@ class Gemm:
             self.packed = code.scratch(code.mul(self.k, self.column_block), self.element, self.bytes)
         if not self.a_in_place:
             depth = self.k_block if self.blocked else self.k
-            self.a_block = code.scratch(code.mul(depth, self.row_block), self.element, self.bytes)
+            self.a_block = code.scratch(self.a_size(depth), self.element, self.bytes)
         sums = self.row_block * self.column_block if self.blocked else tile.rows * tile.columns
         self.sums = code.scratch(sums, self.element, self.bytes)
         self.row_blocks = dims.ceildiv(self.rows_dim, self.row_block)
@@ -214,7 +232,7 @@ class Gemm:
         """All tiles of an item over one block of K: a panel of B stays in L1 while the rows of A pass by."""
         code, tile = self.code, self.tile
         if not self.a_in_place:
-            self._copy_rows(item)
+            self.copy_rows(item)
 
         def panel(j: Index) -> None:
             first = code.add(item.column, code.mul(j, tile.columns))
@@ -228,7 +246,7 @@ class Gemm:
         """The register tile of rows from `m` on and panel `j`, which starts at column `first` (read from `start` on)."""
         code, tile = self.code, self.tile
         count = tile.rows if divides(tile.rows, self.rows_dim) else code.min(tile.rows, code.sub(item.row_end, m))
-        rows = self.a_rows(item, m) if self.a_in_place else self._copied_rows(item, m)
+        rows = self.a_rows(item, m)
         at, stride = 0, tile.columns
         if item.first is not None:
             stride = self.column_block
@@ -293,23 +311,6 @@ class Gemm:
     ) -> list[ir.Value]:
         """`acc` plus the product over `low .. high` of K."""
         return multiply(self.code, tile, rows, b, low, high, acc)
-
-    def _copy_rows(self, item: Item) -> None:
-        code = self.code
-        depth = code.sub(item.k_high, item.k_low)
-
-        def row(m: Index) -> None:
-            self.a_copy(item, m, item.k_low, depth, code.mul(code.sub(m, item.row), depth))
-
-        code.loop(item.row, item.row_end, 1, [], row)
-
-    def _copied_rows(self, item: Item, m: Index) -> Rows:
-        code = self.code
-        depth = code.sub(item.k_high, item.k_low)
-        first = code.sub(m, item.row)
-        # the loops over k run from k_low; the scratch starts at 0
-        starts = [code.sub(code.mul(depth, code.add(first, r)), item.k_low) for r in range(self.tile.rows)]
-        return Rows(self.a_block, starts)
 
 
 def block_size(size: Dim, limit: int, unit: int) -> int:

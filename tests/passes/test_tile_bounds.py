@@ -1,5 +1,6 @@
 """Tile kernels on random sizes: right numbers, and nothing read or written past the end of a buffer."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -20,7 +21,7 @@ def normal(rng, *shape):
 
 
 def run(text, inputs, shape, sizes=None):
-    out = guarded(np.full(shape, np.nan, np.float32))
+    out = guarded(np.full(shape, np.nan, inputs[0].dtype))
     compile_kernel(text, context=context()).run([*map(guarded, inputs), out], sizes or {})
     return out
 
@@ -34,7 +35,7 @@ def test_products(seed, op):
         int(rng.integers(1, 70)),
         int(rng.choice([1, 9, 16, 40, 66, 130, 200])),
     )
-    k = 1000 + k if seed % 6 == 5 else k
+    k = 1024 + k if seed % 6 == 5 else k
     dynamic = seed % 4 == 3
     a, b = normal(rng, m, k), normal(rng, *((k, n) if op == "matmul" else (n, k)))
     a_shape, y_shape = (("d0", k), ("d0", n)) if dynamic else ((m, k), (m, n))
@@ -45,6 +46,32 @@ def test_products(seed, op):
     np.testing.assert_allclose(
         y, a.astype(float) @ (b if op == "matmul" else b.T).astype(float), rtol=1e-4, atol=1e-4 * k**0.5
     )
+
+
+@pytest.mark.parametrize(
+    "m, k, n, dtype", [(50, 1100, 140, "f32"), (7, 5, 130, "f32"), (13, 21, 200, "f64"), (20, 9, 130, "bf16")]
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_transposed_first_operands(m, k, n, dtype, dynamic):
+    numpy = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}[dtype]
+    rng = np.random.default_rng(m)
+    a, b = (normal(rng, *s).astype(numpy) for s in [(k, m), (k, n)])
+    rows = "d0" if dynamic else m
+    given, turned, y_type = (tensor(dtype, s) for s in [(k, rows), (rows, k), (rows, n)])
+    empty = f"tensor.empty({'%d0' if dynamic else ''}) : {turned}"
+    body = f"""
+      %e = {empty}
+      %t = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>],
+          iterator_types = ["parallel", "parallel"]}} ins(%0 : {given}) outs(%e : {turned}) {{
+      ^bb0(%x: {dtype}, %o: {dtype}):
+        linalg.yield %x : {dtype} }} -> {turned}
+      %y = "lamina.matmul"(%t, %1) : ({turned}, {tensor(dtype, b.shape)}) -> {y_type}
+      return %y : {y_type}"""
+    args, symbols = [(dtype, (k, rows)), (dtype, b.shape)], ("d0",) if dynamic else ()
+    y = run(kernel("matmul", args, [(dtype, (rows, n))], body, symbols), [a, b], (m, n), {"d0": m})
+    exact = a.astype(float).T @ b.astype(float)
+    close = {"f32": 1e-5, "f64": 1e-13, "bf16": 2**-8}[dtype]
+    np.testing.assert_allclose(y.astype(float), exact, rtol=close, atol=close * k**0.5)
 
 
 @pytest.mark.parametrize("seed", range(14))
