@@ -72,7 +72,8 @@ class GpuKernel:
                 "llvm.mlir.global external @smem() {addr_space = 3 : i32, alignment = 1024 : i64} : !llvm.array<0 x i8>"
             )
             parsed = ir.Module.parse(text)
-            self.block.append(parsed.body.operations[0].operation.detach_from_parent())
+            op = parsed.body.operations[0].operation.detach_from_parent()
+            ir.InsertionPoint.at_block_begin(self.block).insert(op)
         return ir.FlatSymbolRefAttr.get("smem")
 
     def stage(self, block: int, grid: Sequence[Dim]) -> GpuStage:

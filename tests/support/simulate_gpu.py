@@ -45,8 +45,9 @@ def simulate(
     inputs: Sequence[np.ndarray],
     outputs: Sequence[tuple[Any, np.dtype]],
     symbols: Sequence[int] = (),
+    scratch: dict[int, np.ndarray] | None = None,
 ) -> tuple[list[np.ndarray], int]:
-    """The outputs of the kernel in `module` (shapes and dtypes given), and its status word."""
+    """The outputs of the kernel in `module` (shapes and dtypes given), and its status word; `scratch` gets its buffers."""
     (kernel,) = (op.operation for op in module.body.operations if op.operation.name == "gpu.module")
     names = [ir.StringAttr(s).value for s in ir.ArrayAttr(kernel.attributes["lamina.symbols"])]
     known = {**dict(zip(names, symbols)), "sms": 4}
@@ -56,7 +57,7 @@ def simulate(
         dims.evaluate(dims.parse(ir.StringAttr(s).value), known)
         for s in ir.ArrayAttr(kernel.attributes["lamina.scratch"])
     ]
-    scratch: dict[int, np.ndarray] = {}
+    scratch = {} if scratch is None else scratch
     status = np.zeros(1, np.int32)
     constants = {}
     for op in kernel.regions[0].blocks[0].operations:
@@ -279,6 +280,40 @@ class _Stage:
     def _vector_reduction(self, op: ir.Operation, mask: np.ndarray) -> None:
         assert "and" in str(op.attributes["kind"])
         self.env[op.results[0]] = self.env[op.operands[0]].all(1)
+
+    def _vector_shuffle(self, op: ir.Operation, mask: np.ndarray) -> None:
+        both = np.concatenate([self.whole(self.env[v]) for v in op.operands], 1)
+        self.env[op.results[0]] = both[:, list(ir.DenseI64ArrayAttr(op.attributes["mask"]))]
+
+    def _vector_bitcast(self, op: ir.Operation, mask: np.ndarray) -> None:
+        value = np.ascontiguousarray(self.whole(self.env[op.operands[0]]))
+        self.env[op.results[0]] = value.view(dtype_of(op.results[0].type))
+
+    def _llvm_bitcast(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self.env[op.operands[0]]  # an i32 as two halves: `_nvvm_mma_sync` takes either
+
+    def _llvm_extractvalue(self, op: ir.Operation, mask: np.ndarray) -> None:
+        (at,) = ir.DenseI64ArrayAttr(op.attributes["position"])
+        self.env[op.results[0]] = self.env[op.operands[0]][at]
+
+    def _nvvm_mma_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
+        """16 x 8 x 16, by the fragment tables of the PTX ISA."""
+        assert mask.all(), "an instruction of a warp that only some threads reach"
+        dtype = FLOATS[str(op.attributes["multiplicandAPtxType"])[len("#nvvm.mma_type<") : -1]]
+        words = [np.ascontiguousarray(self.whole(self.env[v])) for v in op.operands]
+        pairs = [w.reshape(-1, 1).view(dtype).astype(np.float32).reshape(-1, 32, 2) for w in words[:6]]
+        sums = [w.reshape(-1, 32) for w in words[6:]]
+        group, place = np.arange(32) // 4, np.arange(32) % 4
+        a, b, d = (np.zeros((self.lanes // 32, *shape), np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
+        for e in range(2):
+            for i in range(4):
+                a[:, group + 8 * (i % 2), 2 * place + e + 8 * (i // 2)] = pairs[i][:, :, e]
+                d[:, group + 8 * (i // 2), 2 * place + i % 2] = sums[i]
+            for i in range(2):
+                b[:, 2 * place + e + 8 * i, group] = pairs[4 + i][:, :, e]
+        d = d + a @ b
+        made = [d[:, group + 8 * (i // 2), 2 * place + i % 2].reshape(-1) for i in range(4)]
+        self.env[op.results[0]] = made
 
     def _arith_constant(self, op: ir.Operation, mask: np.ndarray) -> None:
         attribute, type = op.attributes["value"], op.results[0].type

@@ -1,0 +1,174 @@
+"""Matrix products on GPUs, without one: simulated where no TMA is involved; operands, tiles and fragments by index."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from mlir import ir
+from support.simulate_gpu import simulate
+from support.tile_kernels import kernel, tensor
+
+from lamina.dialects.mlir_context import context
+from lamina.passes.gpu.gpu_kernel import GpuKernel
+from lamina.passes.gpu.matmul_operands import place_operands
+from lamina.passes.gpu.matmul_problem import read_product
+from lamina.passes.gpu.matmul_sums import emit_sums
+from lamina.passes.loops.kernel_functions import kernels
+from lamina.passes.loops.tensor_graph import TensorGraph
+from lamina.passes.pass_manager import run
+
+DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i32": np.int32}
+
+
+def product(op, a, b, y, dtype="f32", bias=None, epilogue=False, turned=False):
+    """A kernel; with `turned` A is the transpose of its input, with `epilogue` a residual is added."""
+    arguments = [(dtype, a[::-1] if turned else a), (dtype, b)]
+    body, left = "", "%0"
+    if turned:
+        left = "%at"
+        body = f"""
+  %ae = tensor.empty() : {tensor(dtype, a)}
+  %at = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]}} ins(%0 : {tensor(dtype, a[::-1])}) outs(%ae : {tensor(dtype, a)}) {{
+  ^bb0(%in: {dtype}, %out: {dtype}):
+    linalg.yield %in : {dtype}
+  }} -> {tensor(dtype, a)}"""
+    operands, types = f"{left}, %1", f"{tensor(dtype, a)}, {tensor(dtype, b)}"
+    if bias:
+        arguments.append((dtype, bias))
+        operands, types = operands + ", %2", f"{types}, {tensor(dtype, bias)}"
+    result, type = "%y", tensor(dtype, y)
+    body += f'\n  %y = "lamina.{op}"({operands}) : ({types}) -> {type}'
+    if epilogue:
+        arguments.append((dtype, y))
+        same = f"affine_map<({', '.join(f'd{i}' for i in range(len(y)))}) -> ({', '.join(f'd{i}' for i in range(len(y)))})>"
+        result = "%z"
+        body += f"""
+  %e = tensor.empty() : {type}
+  %z = linalg.generic {{indexing_maps = [{same}, {same}, {same}], iterator_types = [{", ".join(['"parallel"'] * len(y))}]}}
+      ins(%y, %{len(arguments) - 1} : {type}, {type}) outs(%e : {type}) {{
+  ^bb0(%p: {dtype}, %q: {dtype}, %r: {dtype}):
+    %s = arith.addf %p, %q : {dtype}
+    linalg.yield %s : {dtype}
+  }} -> {type}"""
+    return kernel("matmul", arguments, [(dtype, y)], f"{body}\n  return {result} : {type}")
+
+
+def random(shape, dtype, seed):
+    rng = np.random.default_rng(seed)
+    return (rng.integers(-5, 5, shape) if dtype == "i32" else rng.standard_normal(shape)).astype(DTYPES[dtype])
+
+
+def check(op, a, b, y, dtype="f32", bias=None, epilogue=False, turned=False, options=""):
+    shapes = [a[::-1] if turned else a, b, *([bias] if bias else []), *([y] if epilogue else [])]
+    given = [random(s, dtype, i) for i, s in enumerate(shapes)]
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(product(op, a, b, y, dtype, bias, epilogue, turned))
+        run(module, f"lamina-emit-gpu-matmul{options}")
+        (made,), status = simulate(module, given, [(y, np.dtype(DTYPES[dtype]))])
+        text = str(module)
+    assert status == 0
+    wide = [x.astype(np.float64) for x in given]
+    left = wide[0].T if turned else wide[0]
+    exact = left @ (np.swapaxes(wide[1], -1, -2) if op == "linear" else wide[1])
+    exact = exact + (wide[2] if bias else 0)
+    if epilogue:
+        exact = exact.astype(DTYPES[dtype]).astype(np.float64) + wide[-1]
+    tolerance = {"f32": 1e-5, "f64": 1e-12, "i32": 0, "f16": 4e-3, "bf16": 2e-2}[dtype]
+    np.testing.assert_allclose(made.astype(np.float64), exact, rtol=tolerance, atol=tolerance * np.sqrt(a[-1]))
+    return text
+
+
+@pytest.mark.parametrize(
+    "op, a, b, y, dtype",
+    [
+        ("linear", (70, 33), (40, 33), (70, 40), "f32"),
+        ("matmul", (64, 16), (16, 64), (64, 64), "f32"),
+        ("matmul", (17, 300), (300, 18), (17, 18), "f32"),
+        ("matmul", (5, 7), (7, 3), (5, 3), "f64"),
+        ("matmul", (9, 20), (20, 33), (9, 33), "i32"),
+        ("matmul", (3, 20, 17), (3, 17, 9), (3, 20, 9), "bf16"),
+        ("linear", (2, 20, 17), (9, 17), (2, 20, 9), "f32"),
+        ("matmul", (1, 1), (1, 1), (1, 1), "f32"),
+    ],
+)
+def test_without_tensor_cores(op, a, b, y, dtype):
+    check(op, a, b, y, dtype)
+
+
+def test_bias_and_residual_are_fused():
+    text = check("linear", (40, 24), (36, 24), (40, 36), bias=(36,), epilogue=True)
+    assert text.count("gpu.func @") == 1
+
+
+@pytest.mark.parametrize("m, n, k, dtype", [(1, 40, 256, "f32"), (3, 7, 100, "f32"), (16, 12, 37, "f32"), (1, 130, 512, "bf16"), (2, 6, 10, "f64"), (5, 4, 1024, "f16")])  # fmt: skip
+def test_few_rows(m, n, k, dtype):
+    text = check("linear", (m, k), (n, k), (m, n), dtype, bias=(n,), epilogue=True)
+    assert "gpu.shuffle" in text
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize(
+    "op, a, b, y, turned",
+    [
+        ("linear", (64, 64), (64, 64), (64, 64), False),
+        ("linear", (50, 40), (72, 40), (50, 72), False),
+        ("matmul", (33, 37), (37, 51), (33, 51), False),
+        ("matmul", (40, 96), (96, 64), (40, 64), True),
+        ("matmul", (2, 20, 24), (2, 24, 16), (2, 20, 16), False),
+    ],
+)
+def test_mma_sync(op, a, b, y, turned, dtype):
+    text = check(op, a, b, y, dtype, epilogue=True, turned=turned, options="{matrix=mma}")
+    assert "nvvm.mma.sync" in text
+
+
+def operands_only(text):
+    """The scratch buffers that the copies of a product's operands write, and the operands; the product is left out."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        (op,) = kernels(module)
+        made = GpuKernel(TensorGraph(op))
+        found = place_operands(made, read_product(made.graph))
+        results = [(tuple(made.graph.shape(v)), np.dtype(np.float32)) for v in made.graph.results]
+        made.finish()
+        inputs = [random(s, "f32", i) for i, s in enumerate(INPUTS)]
+        inputs[0].flat[:5] = [np.inf, -np.inf, np.nan, 3.4e38, 1e-40]
+        buffers = {}
+        simulate(module, inputs, results, scratch=buffers)
+    return found, buffers, inputs
+
+
+INPUTS = [(70, 45), (45, 33)]
+
+
+def test_f32_operands_are_three_tf32_planes_along_k():
+    """The planes add up to the operand within 2**-22, hold 10 fraction bits, and are finite but for the first."""
+    operands, buffers, inputs = operands_only(product("matmul", *INPUTS, (70, 33)))
+    for operand, whole in zip(operands, (inputs[0], inputs[1].T)):
+        pitch = operand.matrix.row_stride
+        assert pitch == 48 and not operand.matrix.turned
+        planes = buffers[operand.source].reshape(3, whole.shape[0], pitch)[:, :, : whole.shape[1]]
+        assert not (planes.view(np.int32) & 0x1FFF).any()
+        high, finite, low = planes
+        ok = np.isfinite(whole)
+        np.testing.assert_array_equal(np.isnan(high), np.isnan(whole))
+        np.testing.assert_array_equal(high[np.isinf(whole)], whole[np.isinf(whole)])
+        np.testing.assert_array_equal(finite, np.where(ok, high, 0))
+        assert not low[~ok].any() and np.isfinite(low).all()
+        error = np.abs(whole[ok].astype(np.float64) - high[ok] - low[ok])
+        assert (error <= np.abs(whole[ok].astype(np.float64)) * 2.0**-21 + 1e-38).all()
+
+
+def test_parts_of_k_are_added_in_order_with_bias():
+    """The second stage of a split K, on sums that are given."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(product("linear", (6, 64), (11, 64), (6, 11), bias=(11,)))
+        (op,) = kernels(module)
+        made = GpuKernel(TensorGraph(op))
+        p = read_product(made.graph)
+        emit_sums(made, p, made.new_scratch(ir.F32Type.get(), 3 * 6 * 16), 3)
+        made.finish()
+        sums, bias = random((3, 6, 16), "f32", 1), random((11,), "f32", 2)
+        given = [random((6, 64), "f32", 3), random((11, 64), "f32", 4), bias]
+        (y,), _ = simulate(module, given, [((6, 11), np.dtype(np.float32))], scratch={0: sums.reshape(-1)})
+    np.testing.assert_array_equal(y, ((sums[0] + sums[1]) + sums[2])[:, :11] + bias)

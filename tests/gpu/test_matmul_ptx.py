@@ -1,0 +1,82 @@
+"""Variants of products assemble without spills, and ptxas finds no reason to serialise warpgroup products."""
+
+import re
+
+import pytest
+from mlir import ir
+from support.tile_kernels import kernel, tensor
+
+from lamina.compiler.levels import lower_kernel
+from lamina.dialects.mlir_context import context
+from lamina.targets import get_target
+from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
+
+needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
+
+GELU = """
+  %e = tensor.empty() : {type}
+  %z = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]}} ins(%y, %2 : {type}, {type}) outs(%e : {type}) {{
+  ^bb0(%p: bf16, %q: bf16, %r: bf16):
+    %w = arith.extf %p : bf16 to f32
+    %t = math.tanh %w : f32
+    %v = arith.extf %q : bf16 to f32
+    %u = arith.mulf %t, %v : f32
+    %o = arith.truncf %u : f32 to bf16
+    linalg.yield %o : bf16
+  }} -> {type}"""
+
+
+def product(op, a, b, y, dtype="bf16", symbols=(), fused=False):
+    arguments = [(dtype, a), (dtype, b), *([(dtype, y)] if fused else [])]
+    body = f'%y = "lamina.{op}"(%0, %1) : ({tensor(dtype, a)}, {tensor(dtype, b)}) -> {tensor(dtype, y)}'
+    body += GELU.format(type=tensor(dtype, y)) if fused else ""
+    return kernel(
+        "matmul", arguments, [(dtype, y)], f"{body}\nreturn %{'z' if fused else 'y'} : {tensor(dtype, y)}", symbols
+    )
+
+
+DYNAMIC = ("d0", "d1", "d2")
+WGMMA = {
+    "square": product("linear", (4096, 4096), (4096, 4096), (4096, 4096)),
+    "fused": product("linear", (2048, 1024), (1024, 1024), (2048, 1024), fused=True),
+    "turned, ragged": product("matmul", (1000, 520), (520, 776), (1000, 776), "f16"),
+    "odd": product("matmul", (333, 521), (521, 779), (333, 779)),
+    "batched": product("matmul", (8, 512, 512), (8, 512, 512), (8, 512, 512)),
+    "one row": product("linear", (1, 4096), (4096, 4096), (1, 4096)),
+    "split": product("linear", (64, 8192), (256, 8192), (64, 256)),
+    "symbolic": product("matmul", ("d0", "d1"), ("d1", "d2"), ("d0", "d2"), symbols=DYNAMIC),
+    "f32": product("matmul", (1024, 1024), (1024, 1024), (1024, 1024), "f32"),
+}
+OTHERS = {
+    "sm_80": ("sm_80", product("linear", (1024, 1024), (1024, 1024), (1024, 1024), "f16")),
+    "sm_80 symbolic": ("sm_80", product("matmul", ("d0", "d1"), ("d1", "d2"), ("d0", "d2"), symbols=DYNAMIC)),
+    "few rows": ("sm_90a", product("linear", (16, 4096), (4096, 4096), (16, 4096), "f32")),
+    "f64": ("sm_90a", product("matmul", (300, 300), (300, 300), (300, 300), "f64")),
+}
+
+
+def assembled(name, text):
+    target = get_target(name)
+    with context(), ir.Location.unknown():
+        llvm = lower_kernel(ir.Module.parse(text), target, "matmul", start="linalg", stop="llvmir")
+    ptx, report = to_ptx(target, llvm), []
+    assert assemble(target, ptx, report)[:4] == b"\x7fELF"
+    assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}, report[0]
+    return ptx, report[0]
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", WGMMA)
+def test_wgmma(name):
+    ptx, report = assembled("sm_90a", WGMMA[name])
+    assert "wgmma.mma_async.sync.aligned.m64n" in ptx and "cp.async.bulk.tensor" in ptx
+    assert "wgmma" not in report, report
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", OTHERS)
+def test_others(name):
+    target, text = OTHERS[name]
+    ptx, _ = assembled(target, text)
+    assert ("mma.sync.aligned.m16n8k16" in ptx) == (target == "sm_80") and "wgmma" not in ptx
