@@ -44,6 +44,7 @@ HOT = {
         "layer_norm", ("bf16", (8192, 4096)), ("bf16", (4096,)), ("bf16", (4096,)), dims=1, eps=1e-5
     ),
     "column_sum": graph_of("sum", ("f32", (8192, 4096)), dims=(0,), keepdim=False),
+    "column_sum_odd": graph_of("sum", ("f32", (8192, 4097)), dims=(0,), keepdim=False),
 }
 
 
