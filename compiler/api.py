@@ -41,10 +41,11 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Program:
-    """A compiled graph: the plan and facts about it as plain data, and a shared object."""
+    """A compiled graph: the plan and facts about it as plain data, and a shared object; `cached`: not compiled now."""
 
     manifest: dict[str, Any]
     image: bytes
+    cached: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def compile_graph(
         if hit := programs.get(key):
             manifest = hit.header["manifest"]
             _locate(manifest["plan"], hit.header["places"], graph)
-            return Program(manifest, hit.blobs[0])
+            return Program(manifest, hit.blobs[0], cached=True)
     program = _Compilation(chosen, options, progress).compile(graph)
     if options.use_cache and not program.manifest["temporary"]:
         places = _places(program.manifest["plan"], graph)

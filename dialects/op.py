@@ -94,7 +94,14 @@ CATEGORIES = (
 
 
 class OpError(ValueError):
-    """An op whose operands or attributes are wrong. The message starts with `lamina.<op> at <location>:`."""
+    """An op whose operands or attributes are wrong. The message starts with `lamina.<op> at <location>:`.
+
+    `nodes` are the ops' places in the user's program.
+    """
+
+    def __init__(self, message: str, nodes: Sequence[Location] = ()):
+        super().__init__(message)
+        self.nodes = tuple(nodes)
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ class Op:
                 full[f.name] = given.get(f.name, f.default)
             inferred = cls.infer(**cls.bind(types), **full)
         except OpError as error:
-            raise OpError(f"lamina.{cls.name} at {location}: {error}") from None
+            raise OpError(f"lamina.{cls.name} at {location}: {error}", [location]) from None
         return full, inferred if isinstance(inferred, tuple) else (inferred,)
 
     @classmethod

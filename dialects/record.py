@@ -19,7 +19,11 @@ from .dims import Dim
 
 
 class RecordError(ValueError):
-    """A graph record that does not fit together."""
+    """A graph record that does not fit together; `nodes` are the places of those nodes that do not, where known."""
+
+    def __init__(self, message: str, nodes: Sequence[Location] = ()):
+        super().__init__(message)
+        self.nodes = tuple(nodes)
 
 
 @dataclass(frozen=True)

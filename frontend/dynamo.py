@@ -163,14 +163,17 @@ def build(gm: fx.GraphModule, options: BackendOptions, weights: frozenset[int] =
     constant = {n for i, n in enumerate(placeholders) if i in weights and n not in written}
     while True:
         steps = schedule(gm, eager)
+        maker = _PartMaker(options, constant)
         try:
-            made = glue.Glue(gm, steps, _PartMaker(options, constant))
+            made = glue.Glue(gm, steps, maker)
             break
         except _PartFailed as failed:
             eager.update(dict.fromkeys(failed.nodes, failed.reason))
         except glue.Unbound as unbound:
             eager.update(dict.fromkeys(unbound.nodes, str(unbound)))
     _count(steps, eager)
+    for program in maker.programs:
+        launcher.count(program)
     return Built(made, all_compiled=all(s.compiled or all(map(is_size, s.nodes)) for s in steps))
 
 
@@ -187,6 +190,7 @@ class _PartMaker:
 
     def __init__(self, options: BackendOptions, weights: set[fx.Node]):
         self.options, self.weights = options, weights
+        self.programs: list[Any] = []
 
     def __call__(
         self,
@@ -207,8 +211,8 @@ class _PartMaker:
         if os.environ.get("LAMINA_INTERPRET", "") not in ("", "0"):
             return interpret(part)
         try:
-            options = self.options
-            return launcher.compile_part(part, options.compile, options.target, options.freeze, options.graphs)
+            given = (self.options.compile, self.options.target, self.options.freeze, self.options.graphs)
+            return launcher.compile_part(part, *given, made=self.programs.append)
         except CompileError as error:
             COUNTERS.failure(str(error))
             places = set(error.nodes)

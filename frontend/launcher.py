@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..compiler.api import compile_graph, target_device
+from ..compiler.api import Program, compile_graph, target_device
 from ..compiler.options import Options
 from ..dialects.dtypes import size as item_size
 from ..runtime.errors import LaminaRuntimeError
@@ -28,12 +28,25 @@ from .signature import Signature, evaluate, laid_out
 from .stats import COUNTERS
 
 
+def count(program: Program) -> None:
+    """Count a program in `lamina.stats()`."""
+    kernels = program.manifest["kernels"].values()
+    COUNTERS.add("cached_parts", program.cached)
+    COUNTERS.add("kernels", len(kernels))
+    COUNTERS.add("plain_kernels", sum(bool(k["reason"]) for k in kernels))
+
+
 def compile_part(
-    part: Part, options: Options = Options(), target: str = "native", frozen: bool = False, graphs: bool = True
+    part: Part,
+    options: Options = Options(),
+    target: str = "native",
+    frozen: bool = False,
+    graphs: bool = True,
+    made: Callable[[Program], None] = count,
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
     """Compile (or find in the cache) and load a part; CompileError if it cannot be compiled.
 
-    `frozen`: weights never change; `graphs`: launch a GPU's kernels as a CUDA graph.
+    `frozen`: weights never change; `graphs`: launch a GPU's kernels as a CUDA graph; `made` is told the program.
     """
     from . import cuda_launcher, native_entry
 
@@ -41,13 +54,13 @@ def compile_part(
     if device is not None:
         if target == "native":
             target = cuda_launcher.target_for(cuda_launcher.index_of(device))
-        made = compile_graph(part.graph, target, options)
-        COUNTERS.add("kernels", len(made.manifest["kernels"]))
-        return cuda_launcher.load(part, made.manifest, made.image, device, frozen, graphs)
+        program = compile_graph(part.graph, target, options)
+        made(program)
+        return cuda_launcher.load(part, program.manifest, program.image, device, frozen, graphs)
     if target_device(target) != "cpu":
         raise LaminaRuntimeError(f"target '{target}' is a GPU and the tensors are on the CPU: move them to cuda")
     program = compile_graph(part.graph, target, options)
-    COUNTERS.add("kernels", len(program.manifest["kernels"]))
+    made(program)
     native = Native(part, LoadedProgram(program.manifest, program.image), frozen)
     return native_entry.bind(native) or native
 

@@ -1,5 +1,11 @@
 """Counters of what was compiled and what ran in eager: `lamina.stats()`; `LAMINA_LOG=fallback` prints fallbacks.
 
+    graphs, training_graphs   graphs that torch.compile gave us: for inference; forward and backward ones
+    direct                    of the former, those that Dynamo calls without AOTAutograd's wrapper
+    parts, cached_parts       compiled pieces of these graphs; those that were in the cache on disk
+    kernels, plain_kernels    their kernels; those whose optimised compilation failed
+    compiled_nodes, eager_nodes, fallback, failures, graph_breaks
+
 >>> lamina.stats()["fallback"]
 {'aten.nonzero.default': {'count': 1, 'reason': 'no converter', 'places': ['model.py:31 (nonzero)']}}
 """
@@ -13,7 +19,9 @@ from typing import Any
 
 from ..dialects.record import Location
 
-_COUNTED = ("graphs", "direct", "parts", "kernels", "compiled_nodes", "eager_nodes", "training_graphs")
+_COUNTED = (
+    "graphs", "training_graphs", "direct", "parts", "cached_parts", "kernels", "plain_kernels", "compiled_nodes", "eager_nodes",
+)  # fmt: skip
 
 
 class Counters:

@@ -55,7 +55,8 @@ def import_graph(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
                 if results != recorded:
                     raise RecordError(
                         f"lamina.{node.op} at {node.location}: the record says {', '.join(map(str, recorded))}, "
-                        f"but the op gives {', '.join(map(str, results))}"
+                        f"but the op gives {', '.join(map(str, results))}",
+                        [node.location],
                     )
                 operands = [None if v is None else values[v] for v in node.operands]
                 op = create(cls, operands, attributes, results, node.location)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 from mlir import ir
@@ -12,7 +13,7 @@ from ...dialects import dims
 from ...dialects.mlir_ops import PREFIX, attributes_of, needs_segments, op_class, operand_list
 from ...dialects.mlir_types import parse_dim, python_location, type_of
 from ...dialects.op import Dims, DTypeAttr, Ints, Literal, Op, OpError, Scalar, all_ops
-from ...dialects.record import TensorType
+from ...dialects.record import Location, TensorType
 from ..registry import register
 
 _KINDS: dict[Any, tuple[type, ...]] = {
@@ -30,7 +31,11 @@ _KINDS: dict[Any, tuple[type, ...]] = {
 
 
 class VerifyError(ValueError):
-    """A module that breaks an invariant of its level; the message has one line per error."""
+    """A module that breaks an invariant of its level; the message has one line per error, `nodes` the ops' places."""
+
+    def __init__(self, message: str, nodes: Sequence[Location] = ()):
+        super().__init__(message)
+        self.nodes = tuple(nodes)
 
 
 @register
@@ -45,6 +50,7 @@ def verify_lamina(module: ir.Module) -> None:
     After: `lamina.neg at model.py:31: its result 'y' is f32[3], but the op gives f32[2]`
     """
     errors: list[str] = []
+    places: list[Location] = []
     kernels: dict[str, ir.Operation] = {}
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     for function in functions:
@@ -57,15 +63,17 @@ def verify_lamina(module: ir.Module) -> None:
             for argument in block.arguments:
                 errors += _unknown_symbols(f"argument {argument.arg_number}", argument.type, known)
             for view in block.operations:
-                op = view.operation
+                op, found = view.operation, len(errors)
                 if op.name == "lamina.launch":
                     errors += _check_launch(op, kernels)
                 elif op.name.startswith(PREFIX):
                     errors += _check_op(op, known)
                 elif op.name != "func.return":
                     errors.append(f"{where(op)}: only lamina ops and func.return may be here")
+                if len(errors) > found:
+                    places.append(python_location(op.location))
     if errors:
-        raise VerifyError("\n".join(errors))
+        raise VerifyError("\n".join(errors), places)
 
 
 def where(op: ir.Operation) -> str:

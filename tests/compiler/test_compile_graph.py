@@ -100,8 +100,14 @@ def test_times_and_dumps(tmp_path):
 def test_an_op_that_does_not_fit_is_named_with_its_line():
     g = mlp()
     g.types[g.nodes[-1].results[0]] = TensorType("f32", (3, 3))
-    with pytest.raises(GraphError, match="lamina.softmax at model.py:30"):
+    with pytest.raises(GraphError, match="lamina.softmax at model.py:30") as caught:
         compile_graph(g)
+    assert caught.value.nodes == (Location("model.py", 30, "softmax"),)
+    g = mlp()
+    g.nodes[-1].attributes["dim"] = 7
+    with pytest.raises(GraphError, match="lamina.softmax at model.py:30.*dim 7") as caught:
+        compile_graph(g)
+    assert caught.value.nodes == (Location("model.py", 30, "softmax"),)
 
 
 def test_a_small_time_limit_gives_up_with_the_kernel_named():

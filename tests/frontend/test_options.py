@@ -6,6 +6,7 @@ import torch
 import lamina
 from lamina.frontend import compat
 from lamina.frontend.options import BackendOptionError, backend_options
+from lamina.frontend.stats import COUNTERS
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,21 @@ def test_stats_name_what_ran_in_eager(monkeypatch, capfd):
     (found,) = [v for k, v in lamina.stats()["fallback"].items() if "linalg" in k]
     assert found["count"] == 1 and "test_options.py" in found["places"][0]
     assert "runs in eager" in capfd.readouterr().err
+
+
+def test_stats_count_parts_from_the_cache_and_plain_kernels(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def counted():
+        COUNTERS.reset()
+        torch._dynamo.reset()
+        with torch.no_grad():
+            torch.compile(lambda x: torch.linalg.inv(torch.relu(x) + 1).softmax(-1), backend="lamina")(torch.eye(3))
+        return {k: lamina.stats()[k] for k in ("graphs", "parts", "cached_parts", "kernels", "plain_kernels")}
+
+    expected = {"graphs": 1, "parts": 2, "cached_parts": 0, "kernels": 2, "plain_kernels": 0}
+    assert counted() == expected
+    assert counted() == expected | {"cached_parts": 2}
 
 
 def test_private_interfaces_of_this_torch():
