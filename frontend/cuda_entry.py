@@ -16,9 +16,9 @@ import torch
 
 from ..runtime import cuda
 from ..runtime.cuda_graph import Graph
+from ..runtime.entry import addresses, builtin
 from ..runtime.gpu_program import DEVICE_ALIGN
 from ..runtime.gpu_walk import Copy, Walk
-from ..runtime.entry import addresses, builtin
 from . import native_entry, weights
 from .cuda_entry_code import CUDA_SLOT, STEP_WORDS, cuda_entry_ir
 from .native_entry import Support, Table

@@ -10,8 +10,8 @@ from support.fake_cuda import FakeDriver
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.frontend import cuda_entry, cuda_launcher, launcher, native_entry
 from lamina.runtime import cuda
-from lamina.runtime.gpu_program import GpuProgram
 from lamina.runtime.entry import addresses
+from lamina.runtime.gpu_program import GpuProgram
 
 
 class FakeTorchCuda:
