@@ -127,7 +127,6 @@ for _t, _shifts in (("b64", ("lshlrev", "lshrrev")), ("i64", ("ashrrev",))):
     for _name in _shifts:
         _function = np.left_shift if _name == "lshlrev" else np.right_shift
         _define(f"{_name}_{_t}", Alu(TYPES[_t], (U32, TYPES[_t]), _shift(_function, 64)))
-_define("mov_b64", Alu(U64, (U64,), lambda x: x))
 _define("xnor_b32", Alu(U32, (U32, U32), lambda x, y: ~(x ^ y)))
 _define("accvgpr_read_b32", ALU["v_mov_b32"])
 _define("accvgpr_write_b32", ALU["v_mov_b32"])

@@ -8,7 +8,21 @@ import numpy as np
 from .chips import Chip
 from .disassembly import Instruction
 from .float_ops import fma16, fma32
-from .operands import F16, F32, I32, TYPES, U8, U16, U32, Operand, Reader, parse_operand, undefined_where, vector_reader
+from .operands import (
+    F16,
+    F32,
+    I32,
+    TYPES,
+    U8,
+    U16,
+    U32,
+    U64,
+    Operand,
+    Reader,
+    parse_operand,
+    undefined_where,
+    vector_reader,
+)
 from .registry import ALU, Alu, Run, builds, refuse
 from .vector_alu import flags
 from .waves import Waves
@@ -84,6 +98,24 @@ def packed_32(instruction: Instruction, chip: Chip) -> Run:
     def run(w: Waves) -> None:
         values = [compute(*(r(w) for r in readers)).view(U32).copy() for readers, _ in halves]
         unknown = [undefined(w) for _, undefined in halves]
+        for i in (0, 1):
+            w.write_vector(to.row + i, values[i], unknown=unknown[i])
+
+    return run
+
+
+@builds(r"v_mov_b64")
+def move_64(instruction: Instruction, chip: Chip) -> Run:
+    """Two registers, each as defined as the one it comes from."""
+    to, operand = (parse_operand(t) for t in instruction.operands)
+    if operand.kind == "number":
+        whole = vector_reader(operand, U64)
+        return lambda w: w.write_vector64(to.row, np.broadcast_to(whole(w), w.mask.shape))
+    parts = [operand.at(i) for i in (0, 1)]
+    readers, undefined = [vector_reader(o, U32, lenient=True) for o in parts], [undefined_where([o]) for o in parts]
+
+    def run(w: Waves) -> None:
+        values, unknown = [r(w).copy() for r in readers], [u(w) for u in undefined]
         for i in (0, 1):
             w.write_vector(to.row + i, values[i], unknown=unknown[i])
 
