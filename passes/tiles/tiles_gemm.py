@@ -15,7 +15,7 @@ With K above `K_BLOCK` the sums of a whole item stay in scratch between blocks o
 The sums go through scratch so that fused code is emitted once however many variants of the register tile there are;
 where there is one variant, LLVM keeps them in registers.
 
-What is reused from L2 is small (48 rows of 1024 elements of A, 192 KiB; one panel of B, 64 KiB), so that neighbours who
+What is reused from L2 is small (72 rows of 1024 elements of A, 288 KiB; one panel of B, 64 KiB), so that neighbours who
 fill the shared L3 cost little. Sums that wait in scratch are the dearest part: with blocks of 512 elements of K, 1024^3
 ran at 92 % of the FMA peak of a Zen 3 core, with one block of 1024 at 97 %.
 
@@ -42,7 +42,7 @@ K_CHUNK = (
     512  # products summed in a row; longer sums are sums of such sums, as accurate as eager's, for 1 % of the time
 )
 K_BLOCK = 1024  # elements of K at a time
-ROW_BLOCK = 48  # rows of an item, at most: their K_BLOCK elements of A stay in L2
+ROW_BLOCK = 72  # rows of an item, at most: their K_BLOCK elements of A stay in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: for so many a block of A is read once from memory
 FEW_ITEMS = 16  # with fewer items than this, blocks of columns are halved, for threads to share the work evenly
 CHUNK_WORK = 1_000_000  # flops of the smallest chunk of items given to a thread, about 20 us
