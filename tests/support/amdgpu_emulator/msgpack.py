@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from typing import Any
 
@@ -17,8 +18,9 @@ _SIZED |= {
 }
 
 
+@functools.lru_cache(maxsize=64)
 def unpack(data: bytes) -> Any:
-    """The value that `data` holds."""
+    """The value that `data` holds; not to be changed, since it is remembered."""
     return _Reader(data).value()
 
 
