@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import copy
 import sys
 from pathlib import Path
 
@@ -14,27 +13,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from models import ZOO  # noqa: E402
+from models.accuracy import compare, exact_calls  # noqa: E402
 from timing import interleaved, write  # noqa: E402
-
-
-def error(got, exact) -> float:
-    """The largest error of any output, relative to that output's scale."""
-    worst = 0.0
-    for a, b in zip(flat(got), flat(exact)):
-        if isinstance(a, torch.Tensor) and a.is_floating_point() and a.numel():
-            worst = max(worst, ((a.double() - b.double()).abs().max() / b.double().abs().max().clamp_min(1e-30)).item())
-    return worst
-
-
-def flat(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else []
-    return [y for x in values for y in flat(x)]
-
-
-def doubled(value):
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def measure(name: str, inductor: bool) -> str:
@@ -42,11 +22,11 @@ def measure(name: str, inductor: bool) -> str:
     torch._dynamo.reset()
     model, args = ZOO[name]()
     model.eval()
-    with torch.no_grad():
-        exact = copy.deepcopy(model).double()(*map(doubled, args))
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        (exact,) = exact_calls(model, [args])
         eager = model(*args)
         ours = torch.compile(model, backend="lamina")
-        errors = error(ours(*args), exact), error(eager, exact)
+        found = compare(ours(*args), eager, exact)
         calls = {"lamina": lambda: ours(*args), "eager": lambda: model(*args)}
         if inductor:
             torch_default = torch.compile(model, backend="inductor")
@@ -54,7 +34,9 @@ def measure(name: str, inductor: bool) -> str:
             calls["inductor"] = lambda: torch_default(*args)
         t = interleaved(calls, 2.5)
     ratio = t["eager"].median / t["lamina"].median
-    row = f"| {name} | {errors[0]:.1e} | {errors[1]:.1e} | {t['lamina'].median * 1e3:.2f} | {t['eager'].median * 1e3:.2f} | {ratio:.2f} |"
+    for fault in found.faults:
+        print(f"{name}: {fault}")
+    row = f"| {name} | {found.error:.1e} | {found.eager:.1e} | {t['lamina'].median * 1e3:.2f} | {t['eager'].median * 1e3:.2f} | {ratio:.2f} |"
     if inductor:
         row += f" {t['inductor'].median * 1e3:.2f} | {t['inductor'].median / t['lamina'].median:.2f} |"
     return row
