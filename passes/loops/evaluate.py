@@ -175,8 +175,19 @@ class Evaluator(Walk):
             return [self.remember(("constant", attribute, type), (), lambda: self._constant(attribute, type))]
         if op.results and op.results[0] in self.ordered:
             return [combine_keys(self.b, op.name, *operands)]
-        made = self.b.op(op.name, operands, [r.type for r in op.results], self._attributes(op))
-        return list(made.results)
+        return self.emit(op, operands, [r.type for r in op.results])
+
+    def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
+        """`op` on values; the sum of a product is one multiply-add, which LLVM vectorises as it does a sum."""
+        b = self.b
+        if op.name == "arith.addf" and op.results[0] in self.reassociated:
+            for product, total in (operands, reversed(operands)):
+                maker = None if isinstance(product.owner, ir.Block) else product.owner.operation
+                if maker is not None and maker.name == "arith.mulf":
+                    flags = b.attribute("#llvm.fastmath<reassoc>")
+                    terms = [*maker.operands, total]
+                    return [b.value("llvm.intr.fmuladd", terms, types[0], fastmathFlags=flags)]
+        return list(b.op(op.name, operands, types, self._attributes(op)).results)
 
     def _attributes(self, op: BodyOp) -> dict[str, ir.Attribute]:
         attributes = {name: op.op.attributes[name] for name in _names(op.op)}

@@ -107,8 +107,7 @@ class VectorEvaluator(Evaluator):
         if op.results and op.results[0] in self.ordered:
             return [combine_keys(self.b, op.name, *(self.vector(x) for x in operands))]
         types = [ir.VectorType.get([self.lanes.width], r.type) for r in op.results]
-        made = self.b.op(op.name, [self.vector(x) for x in operands], types, self._attributes(op))
-        return list(made.results)
+        return self.emit(op, [self.vector(x) for x in operands], types)
 
     def index_value(self, expression: Dim) -> Any:
         if not self.varies(expression):

@@ -218,3 +218,11 @@ def test_extremes_of_infinities_and_nans_of_both_signs(name, dtype, kind):
     x[4, :20] = negative
     g = _graph("m", [TensorType(dtype, x.shape)], lambda g, x: g.add(name, x, dims=(1,)))
     np.testing.assert_array_equal(graph_kernel(g)(x), getattr(np, name)(x, axis=1))
+
+
+@pytest.mark.parametrize("shape, dim", [((6, 40), 1), ((40, 64), 0)])
+def test_a_sum_of_products_multiplies_and_adds_at_once(shape, dim):
+    build = lambda g, x: g.add("sum", g.add("mul", x, x), dims=(dim,), dtype="f32")
+    g = _graph("s", [_f32(*shape)], build)
+    assert "llvm.fmuladd" in graph_kernel(g).llvm_ir
+    _close(g, [np.random.default_rng(0).standard_normal(shape).astype(np.float32)])
