@@ -34,7 +34,6 @@ from .thread_values import LANE, ThreadValues
 
 SLICES = 8
 COLUMN_UNROLL = 8  # rows of a slice that are read at once
-SIDE = 4  # scalar columns of a thread, a warp's width apart: a warp reads runs of 512 bytes, few of them across lines
 WAVES = 1056  # blocks that keep 132 multiprocessors busy: eight for each
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
@@ -171,21 +170,14 @@ class _Stages:
 
         width = choose_width(self.kernel.graph, self.stored.values, [], probe, fits)
         vectors = count // width if isinstance(count, int) else count
-        side = SIDE if width == 1 and isinstance(count, int) and count >= SIDE * WARP else 1
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
-        stage = self.kernel.stage(WARP * SLICES, (dims.ceildiv(vectors, WARP * side), chunks, 1))
+        stage = self.kernel.stage(WARP * SLICES, (dims.ceildiv(vectors, WARP), chunks, 1))
         b = stage.b
         warp = b.constant(WARP, b.index)
         x = b.binary("arith.remui", stage.thread(), warp)
         y = b.binary("arith.divui", stage.thread(), warp)
-        first = b.binary("arith.muli", stage.block(), b.constant(WARP * side, b.index))
-        places = [
-            _place_column(
-                stage, first, b.binary("arith.addi", x, b.constant(WARP * k, b.index)), vectors, side, f"w{k}"
-            )
-            for k in range(side)
-        ]
-        ev = self.stored.evaluator(stage, Ranges({f"w{k}": vectors for k in range(side)}), width)
+        w, inside = _place_column(stage, x, vectors, "w")
+        ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
         low, high = y, b.dim(length)
         chunk: Dim = 0
         if chunks != 1:
@@ -195,30 +187,24 @@ class _Stages:
             ev.ranges.add("chunk", chunks)
             low = b.binary("arith.addi", y, b.dim(chunk * size))
             high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(length)), b.index)
-        rows = [ev.flat(w) for w, _ in places]
-        inits = [ev.vector(ev.at(out, ev.ranges.delinearize(row, self.shape))) for row in rows for out in g.outs]
+        row = ev.flat(w)
+        inits = [ev.vector(ev.at(out, ev.ranges.delinearize(row, self.shape))) for out in g.outs]
         for name in ("c", "crest"):
             ev.ranges.add(name, length)
-        outs = len(g.outs)
 
         def step(c: Dim, carried: list[Any]) -> list[Any]:
-            return [
-                value
-                for k, row in enumerate(rows)
-                for value in ev.body(g, self.loops(ev.ranges, row, c), carried[k * outs : (k + 1) * outs])
-            ]
+            return ev.body(g, self.loops(ev.ranges, row, c), carried)
 
-        all_made = strided(b, "c", low, high, SLICES, inits, step, COLUMN_UNROLL // (2 if side > 1 else 1))
-        for k, (row, (_, inside)) in enumerate(zip(rows, places)):
-            made = _across_slices(ev, stage, g, all_made[k * outs : (k + 1) * outs], x, y)
-            conditions = [inside, _is_first(stage, y)]
-            if chunks != 1:
-                self.keep(ev, partial, made, chunk * count + row, conditions)
-            else:
-                self.deliver(ev, partial, made, row, conditions)
-        stage.finish()
+        made = strided(b, "c", low, high, SLICES, inits, step, COLUMN_UNROLL)
+        made = _across_slices(ev, stage, g, made, x, y)
+        conditions = [inside, _is_first(stage, y)]
         if chunks != 1:
+            self.keep(ev, partial, made, chunk * count + row, conditions)
+            stage.finish()
             self.finish(chunks, partial, 1)
+            return
+        self.deliver(ev, partial, made, row, conditions)
+        stage.finish()
 
     # -- the last stage --------------------------------------------------------------------------------------------
     def finish(self, chunks: int, partial: list[int], threads: int) -> None:
@@ -235,8 +221,7 @@ class _Stages:
             warp = b.constant(WARP, b.index)
             x = b.binary("arith.remui", stage.thread(), warp)
             lane = b.binary("arith.divui", stage.thread(), warp)
-            first = b.binary("arith.muli", stage.block(), warp)
-            r, inside = _place_column(stage, first, x, self.count, 1, "r")
+            r, inside = _place_column(stage, x, self.count)
             threads = SLICES
         else:
             r, lane, inside = place(stage, threads, per_block, self.count)
@@ -298,13 +283,11 @@ class _Stages:
         _under(stage, conditions, store)
 
 
-def _place_column(
-    stage: GpuStage, first: ir.Value, x: ir.Value, count: Dim, side: int, name: str
-) -> tuple[Dim, ir.Value | None]:
-    """The result `first + x` (bound to symbol `name`) of a block of WARP * side, and a mask where it may be too large."""
+def _place_column(stage: GpuStage, x: ir.Value, count: Dim, name: str = "r") -> tuple[Dim, ir.Value | None]:
+    """The result (bound to symbol `name`) of lane `x` of this block, and a mask where it may be beyond the last."""
     b = stage.b
-    at = b.binary("arith.addi", first, x)
-    if isinstance(count, int) and count % (WARP * side) == 0:
+    at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), b.constant(WARP, b.index)), x)
+    if isinstance(count, int) and count % WARP == 0:
         return b.bind(name, at), None
     end = b.dim(count)
     inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))

@@ -37,9 +37,9 @@ def gpu(monkeypatch):
         parts = []
         compile_part = launcher.compile_part
 
-        def noted(part, *args):
+        def noted(part, *args, **named):
             parts.append(part)
-            return compile_part(part, *args)
+            return compile_part(part, *args, **named)
 
         torch._dynamo.reset()
         with monkeypatch.context() as patch:
