@@ -25,7 +25,7 @@ TO_NVVM = (
     "lamina-gpu-descriptors",
 )
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
-KINDS = gpu.KINDS | {"matmul"}  # kernels that there is an emitter for
+KINDS = gpu.KINDS | {"matmul"}  # kernels that torch.compile uses; convolutions are right, but cuDNN is faster
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         return ("lamina-emit-gpu-direct", EXPAND, *TO_NVVM)
     if kind in gpu.KINDS or plain:
         return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
-    if kind == "matmul":
+    if kind in ("matmul", "conv"):
         features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
         options = f"wgmma={str('wgmma' in features).lower()} matrix={'mma' if 'mma' in features else ''}"
         return (f"lamina-emit-gpu-matmul{{{options}}}", EXPAND, *TO_NVVM)

@@ -1,4 +1,4 @@
-"""Emit kernels of kind `matmul` for a GPU: `lamina.matmul` and `lamina.linear` with what is fused to them.
+"""Emit kernels of kind `matmul` and `conv` for a GPU: matrix products with what is fused to them.
 
 Which code computes a product, in this order:
 
@@ -17,6 +17,7 @@ from mlir import ir
 from ..loops.kernel_functions import kernels
 from ..loops.tensor_graph import TensorGraph
 from ..registry import register
+from .conv_product import GroupWeights
 from .gpu_kernel import WARP, GpuKernel
 from .matmul_operands import in_place, place_operands
 from .matmul_problem import Product, read_product
@@ -36,7 +37,7 @@ SMALL = 1 << 18  # and 16-bit floats
 
 @register
 def emit_gpu_matmul(module: ir.Module, wgmma: bool = False, wave: int = WARP, matrix: str = "") -> None:
-    """Replace each linalg-level kernel of kind `matmul` by its GPU form (docs/contracts.md, section 11).
+    """Replace each linalg-level kernel of kind `matmul` or `conv` by its GPU form (docs/contracts.md, section 11).
 
     Before: `%y = "lamina.linear"(%x, %w)` and a `linalg.generic` epilogue on tensors.
     After: a `gpu.module` whose stages copy operands where that is needed, and multiply.
@@ -56,9 +57,13 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
     tensor_cores = wgmma and product.dtype in ("bf16", "f16") and in_place(product, product.b, product.n) is not None
     if suits_rows(product) and not tensor_cores:
         RowsProduct(kernel, product).emit()
-    elif wgmma and _suits_wgmma(product):
+    elif wgmma and _suits_wgmma(product) and not isinstance(product.a, GroupWeights):
         _emit_wgmma(kernel, product)
-    elif product.k != 0 and (unit := MMA_SYNC if _suits_mma_sync(product, matrix) else unit_for(matrix, product.dtype)):
+    elif (
+        product.k != 0
+        and product.root.name != "lamina.conv"
+        and (unit := MMA_SYNC if _suits_mma_sync(product, matrix) else unit_for(matrix, product.dtype))
+    ):
         WaveProduct(kernel, product, unit).emit()
     else:
         SimtProduct(kernel, product).emit()

@@ -57,17 +57,18 @@ class Epilogue:
         self.batch = self._symbol("batch", batch, self.product.batches)
         self.rows = [self._symbol("row", row + 8 * h, self.product.m) for h in range(2)]
         self.evaluators: dict[int, ThreadValues] = {}
+        self.row_biases: list[ir.Value | None] | None = None
         if self.width == 8:
             for group in range(len(sums) // 16):
-                biases = [self._bias(4 * group + j) for j in range(4)]
+                biases = [self._biases(4 * group + j) for j in range(4)]
                 for h in range(2):
-                    self._eight(group, h, sums, biases)
+                    self._eight(group, h, sums, [pair[h] for pair in biases])
             return
         for j in range(len(sums) // 4):
-            bias = self._bias(j)
+            biases = self._biases(j)
             for h in range(2):
                 i = 4 * j + 2 * h
-                self._pair(j, h, self._rounded(sums[i : i + 2], bias))
+                self._pair(j, h, self._rounded(sums[i : i + 2], biases[h]))
 
     # -- one store -------------------------------------------------------------------------------------------------
     def _eight(self, group: int, h: int, sums: Sequence[ir.Value], biases: Sequence[ir.Value | None]) -> None:
@@ -127,7 +128,7 @@ class Epilogue:
 
     def _known(self, ev: ThreadValues, flat: Dim, value: ir.Value) -> Known:
         def known(index: Index) -> ir.Value | None:
-            return value if ev.ranges.linearize(index, self.product.shape) == flat else None
+            return value if ev.ranges.linearize(index, self.product.result) == flat else None
 
         return known
 
@@ -139,11 +140,28 @@ class Epilogue:
             self.ranges.add(LANE, width)
         return self.evaluators[width]
 
-    def _bias(self, j: int) -> ir.Value | None:
-        """The bias of this thread's pair of columns in group `j` of eight, in f32; past the end some other one."""
+    def _biases(self, j: int) -> list[ir.Value | None]:
+        """The bias of this thread's pair of columns in group `j` of eight, in f32, for both rows."""
+        if self.product.bias is None:
+            return [None, None]
+        if not self.product.bias_by_rows:
+            return [self._column_bias(j)] * 2
+        if self.row_biases is None:
+            self.row_biases = [self._row_bias(row) for row in self.rows]
+        return self.row_biases
+
+    def _row_bias(self, row: Dim) -> ir.Value:
+        """The bias of a row, twice; past the end that of the last row."""
+        p, pair = self.product, ir.VectorType.get([2], self.element)
+        if self.row_limits.end is not None:
+            row = self._symbol("row", dims.dim_min(row, p.m - 1), p.m)
+        value = p.bias_at(self._evaluator(1), self.batch, row, 0)
+        return self._wide(self.b.value("vector.broadcast", (value,), pair))
+
+    def _column_bias(self, j: int) -> ir.Value:
+        """The bias of a pair of columns; past the end some other one."""
         p, b = self.product, self.b
-        if p.bias is None:
-            return None
+        assert p.bias is not None
         place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
         pair = ir.VectorType.get([2], self.element)
         if divisible(p.n, 2):

@@ -18,7 +18,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from .gpu_kernel import GpuKernel, GpuStage
-from .matmul_problem import Product, Side, operand_index
+from .matmul_problem import Product, Side
 from .matmul_wgmma import Operand
 from .probe import Probe
 from .ptx import round_up
@@ -45,15 +45,13 @@ def place_operands(kernel: GpuKernel, product: Product) -> tuple[Operand, Operan
 def in_place(product: Product, side: Side, rows: Dim) -> Operand | None:
     """The operand where it lies, if the copy engine can read it there."""
     strides = side.strides()
-    if strides is None or side.view is None:
+    if strides is None or str(ir.RankedTensorType(strides.base.type).element_type) != product.dtype:
         return None
-    if str(ir.RankedTensorType(side.view.base.type).element_type) != product.dtype:
-        return None
-    batch, row, k = strides
     type, size = _TYPES[product.dtype]
-    shape = tuple(side.view.shape[d] for d in side.batch)
-    matrix = find_matrix(side.view.offset, shape, batch, rows, product.k, row, k, type, size)
-    return None if matrix is None else Operand(matrix, side.view.base)
+    matrix = find_matrix(
+        strides.offset, strides.batch, strides.batch_strides, rows, product.k, strides.row, strides.k, type, size
+    )
+    return None if matrix is None else Operand(matrix, strides.base)
 
 
 def _copied(kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...]) -> Operand:
@@ -84,6 +82,8 @@ def _copied(kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: 
 
 def _along_rows(kernel: GpuKernel, product: Product, side: Side, rows: Dim) -> bool:
     """True if the operand's neighbours in memory are neighbours along M or N, not along K."""
+    if not side.vectors:  # patches of an image: neighbouring positions read neighbouring elements
+        return True
     width = 8
     for turned in (False, True):
         inner, outer = (rows, product.k) if turned else (product.k, rows)
@@ -100,15 +100,7 @@ def _value(ev: ThreadValues | Probe, product: Product, side: Side, turned: bool,
     """The operand's element at symbols `batch` and `outer` and position `inner`."""
     outer = dims.symbol("outer")
     row, k = (inner, outer) if turned else (outer, inner)
-    shape = ev.graph.shape(side.value)
-    index = operand_index(
-        side,
-        ev.ranges.delinearize(dims.symbol("batch"), [shape[d] for d in side.batch]),
-        ev.ranges.delinearize(row, [shape[d] for d in side.rows]),
-        ev.ranges.delinearize(k, [shape[d] for d in side.k]),
-        len(shape),
-    )
-    return ev.at(side.value, index)
+    return side.at(ev, dims.symbol("batch"), row, k)
 
 
 def _emit_copy(
@@ -116,8 +108,7 @@ def _emit_copy(
 ) -> None:
     """A thread writes one vector of 16 bytes, or the last elements of a row one by one."""
     batches, outer, inner = sizes
-    size = _TYPES[product.dtype][1]
-    width = 16 // size
+    width = 16 // _TYPES[product.dtype][1] if side.vectors else 1
     vectors, total = dims.ceildiv(inner, width), batches * outer * dims.ceildiv(inner, width)
     stage = kernel.stage(THREADS, (dims.ceildiv(total, THREADS), 1, 1))
     b = stage.b
@@ -127,7 +118,7 @@ def _emit_copy(
     b.bind("batch", b.dim(dims.floordiv(row_of_all, outer)))
     b.bind("outer", b.dim(dims.mod(row_of_all, outer)))
     b.bind("w", b.dim(dims.mod(flat, vectors)))
-    pitch, w = round_up(inner, width), dims.symbol("w")
+    pitch, w = round_up(inner, 16 // _TYPES[product.dtype][1]), dims.symbol("w")
     start = (dims.symbol("batch") * outer + dims.symbol("outer")) * pitch
     plane_size = batches * outer * pitch
 

@@ -1,24 +1,39 @@
 """The matrix product at the root of a GPU kernel, whatever op it is.
 
-    y[batch, m, n] = sum_k a[batch, m, k] * b[batch, n, k] (+ bias)
+    y[batch, m, n] = sum_k a[batch, m, k] * b[batch, n, k] (+ bias[n], or bias[m])
 
 | op | batch | rows M | K | columns N |
 |---|---|---|---|---|
 | `matmul(a, b)` | leading dimensions; none if B is the same for all | rest of A's | A's last | B's last |
 | `linear(x, w, bias)` | none | all of x's but the last | x's last | w's first |
+| `conv(x, w, bias)` | images, and groups | output channels of a group | channels and kernel | output positions (`conv_product`) |
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..loops.evaluate_walk import Walk
 from ..loops.strided_view import Shapes, View, merge, strided_view
 from ..loops.tensor_graph import TensorGraph
+
+
+@dataclass(frozen=True)
+class Strides:
+    """Where the elements of an operand lie in an input's buffer."""
+
+    base: ir.Value
+    offset: Dim
+    batch: tuple[Dim, ...]  # sizes
+    batch_strides: tuple[Dim, ...]
+    row: Dim
+    k: Dim
 
 
 @dataclass(frozen=True)
@@ -31,8 +46,10 @@ class Side:
     k: tuple[int, ...]
     view: View | None  # of an input, if it is one
 
-    def strides(self) -> tuple[tuple[Dim, ...], Dim, Dim] | None:
-        """Strides of the batch, of the rows together and of K; None without a view, or where rows have no one stride."""
+    vectors: ClassVar[bool] = True  # several elements may be asked for at once
+
+    def strides(self) -> Strides | None:
+        """None for what the kernel computes, and where rows or K have no one stride."""
         if self.view is None:
             return None
         shape, strides = self.view.shape, self.view.strides
@@ -40,12 +57,23 @@ class Side:
         k = merge([shape[d] for d in self.k], [strides[d] for d in self.k])
         if rows is None or k is None:
             return None
-        return tuple(strides[d] for d in self.batch), rows[1], k[1]
+        batch = [(shape[d], strides[d]) for d in self.batch]
+        sizes, batch_strides = tuple(n for n, _ in batch), tuple(s for _, s in batch)
+        return Strides(self.view.base, self.view.offset, sizes, batch_strides, rows[1], k[1])
+
+    def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
+        """The element in row `row` (of M or N) at place `k` of batch number `batch`."""
+        shape = ev.graph.shape(self.value)
+        places = [
+            ev.ranges.delinearize(place, [shape[d] for d in dimensions])
+            for place, dimensions in ((batch, self.batch), (row, self.rows), (k, self.k))
+        ]
+        return ev.at(self.value, operand_index(self, places[0], places[1], places[2], len(shape)))
 
 
 @dataclass(frozen=True)
 class Product:
-    """One product; `dtype` is that of the operands and of the root's result."""
+    """One product; `dtype` is that of the operands and of the root's result, whose own shape is `result`."""
 
     root: ir.Operation
     a: Side
@@ -56,6 +84,8 @@ class Product:
     k: Dim
     n: Dim
     dtype: str
+    result: tuple[Dim, ...]
+    bias_by_rows: bool = False  # or one a row of all batches' last dimension
 
     @property
     def m(self) -> Dim:
@@ -69,7 +99,7 @@ class Product:
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        """The root's."""
+        """Batch, rows and columns: the root's elements in the same order."""
         return (*self.batch, *self.rows, self.n)
 
     @property
@@ -78,11 +108,23 @@ class Product:
         total = self.m * self.n * self.k * self.batches
         return total if isinstance(total, int) else None
 
+    def bias_at(self, ev: Walk, batch: Dim, row: Dim, column: Dim) -> Any:
+        """The bias of an element of the result."""
+        assert self.bias is not None
+        if not self.bias_by_rows:
+            return ev.at(self.bias, [column])
+        groups = self.batch[1] if len(self.batch) > 1 else 1
+        return ev.at(self.bias, [dims.mod(batch, groups) * self.m + row])
+
 
 def read_product(graph: TensorGraph) -> Product:
-    """The product of a kernel whose root is a matmul or a linear layer."""
+    """The product of a kernel whose root is a matmul, a linear layer or a convolution."""
     (root,) = [op.operation for op in graph.block.operations if op.operation.name.startswith("lamina.")]
     shapes = Shapes({v: graph.shape(v) for v in graph.inputs}, _sizes(graph))
+    if root.name == "lamina.conv":
+        from .conv_product import read_conv
+
+        return read_conv(graph, root, shapes)
     linear = root.name == "lamina.linear"
     a, b = root.operands[0], root.operands[1]
     a_shape, b_shape = graph.shape(a), graph.shape(b)
@@ -102,8 +144,9 @@ def read_product(graph: TensorGraph) -> Product:
         k=a_shape[-1],
         n=b_shape[b_rows],
         dtype=str(ir.RankedTensorType(a.type).element_type),
+        result=(*a_shape[:-1], b_shape[b_rows]),
     )
-    graph.declare(root.results[0], product.shape)
+    graph.declare(root.results[0], product.result)
     return product
 
 

@@ -16,7 +16,7 @@ from ..loops.index_algebra import Ranges
 from .block_reduce import shuffle_xor
 from .gpu_kernel import WARP, GpuKernel
 from .matmul_epilogue import Epilogue
-from .matmul_problem import Product, operand_index
+from .matmul_problem import Product
 from .ptx import Ptx
 from .thread_values import ThreadValues, divisible
 
@@ -29,7 +29,7 @@ def suits(p: Product) -> bool:
     """True for few rows, floats, and vectors of B along K."""
     strides = p.b.strides()
     floats = p.dtype in ("f16", "bf16", "f32", "f64")
-    return isinstance(p.m, int) and p.m <= MOST_ROWS and floats and strides is not None and strides[2] == 1
+    return isinstance(p.m, int) and p.m <= MOST_ROWS and floats and strides is not None and strides.k == 1
 
 
 class RowsProduct:
@@ -88,19 +88,13 @@ class RowsProduct:
 
     def _multiply(self, vector: Dim, sums: list[ir.Value]) -> list[ir.Value]:
         """Add the products of vector `vector` of K."""
-        b, p, graph = self.b, self.product, self.kernel.graph
+        b, p = self.b, self.product
         w = b.bind_unique("w", b.dim(vector))
         ranges = Ranges({"batch": p.batches, "group": self.groups, str(w): self.vectors})
         ev = ThreadValues(self.stage, ranges, self.width)
 
         def read(side_is_b: bool, row: Dim) -> ir.Value:
-            side = p.b if side_is_b else p.a
-            shape = graph.shape(side.value)
-            places = [
-                ranges.delinearize(place, [shape[d] for d in dimensions])
-                for place, dimensions in ((dims.symbol("batch"), side.batch), (row, side.rows), (ev.flat(w), side.k))
-            ]
-            value = ev.vector(ev.at(side.value, operand_index(side, places[0], places[1], places[2], len(shape))))
+            value = ev.vector((p.b if side_is_b else p.a).at(ev, dims.symbol("batch"), row, ev.flat(w)))
             return b.value("arith.extf", (value,), self._like(self.computed)) if self.halves else value
 
         columns = [read(True, self.columns * dims.symbol("group") + j) for j in range(self.columns)]
@@ -143,7 +137,7 @@ class RowsProduct:
                 if width > 1:
                     value = b.value("vector.from_elements", sums[i * width : (i + 1) * width], like(self.computed))
                 if p.bias is not None:
-                    bias = ev.vector(ev.at(p.bias, [ev.flat(dims.symbol("group"))]))
+                    bias = ev.vector(p.bias_at(ev, dims.symbol("batch"), i, ev.flat(dims.symbol("group"))))
                     bias = b.value("arith.extf", (bias,), value.type) if self.halves else bias
                     value = b.value("arith.addf", (value, bias), value.type)
                 if self.halves:

@@ -18,13 +18,14 @@ from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from .gpu_kernel import GpuKernel
 from .matmul_epilogue import Epilogue
-from .matmul_problem import Product, Side, operand_index
+from .matmul_problem import Product, Side
 from .probe import Probe
 from .thread_values import ThreadValues, divisible
 
 SIDE = 16  # threads along each dimension of a tile, and elements of K at a time
 THREADS = SIDE * SIDE
 PAD = 4  # elements between rows of a tile in shared memory
+LONG = 256  # elements of K
 SMALL = 132 * 64 * 64  # results up to which tiles are small: there are few of them
 
 
@@ -47,6 +48,8 @@ class SimtProduct:
         halves = str(self.stored) in ("f16", "bf16")
         self.computed = self.b.f32 if halves else self.stored
         self.is_float = isinstance(self.computed, ir.FloatType)
+        # sums of sums, so that rounding errors grow with K / 16 + 16 terms, not with K
+        self.long = self.is_float and not (isinstance(product.k, int) and product.k < LONG)
 
     def emit(self) -> None:
         """Write the stage."""
@@ -71,11 +74,13 @@ class SimtProduct:
                 self._fill(side, buffer, self.tile * tile, size, k, zero)
             stage.barrier()
             own = (dims.floordiv(thread, SIDE), dims.mod(thread, SIDE))
-            parts = [zero] * len(sums)  # sums of sums: rounding errors grow with K / 16 + 16 terms, not with K
+            parts = [zero] * len(sums) if self.long else sums
             for step in range(SIDE):
                 x, y = (self._vector(buffer, step * pitch + self.each * place) for buffer, place in zip(shared, own))
                 parts = [self._add(s, x[i // self.each], y[i % self.each]) for i, s in enumerate(parts)]
             stage.barrier()
+            if not self.long:
+                return parts
             add = "arith.addf" if self.is_float else "arith.addi"
             return [b.value(add, pair, self.computed) for pair in zip(sums, parts)]
 
@@ -114,12 +119,7 @@ class SimtProduct:
 
     def _value(self, ev: ThreadValues | Probe, side: Side, row: Dim, depth: Dim) -> ir.Value:
         """The element of an operand in row `row` (of M or N) at place `depth` of K, in the block's batch."""
-        shape = ev.graph.shape(side.value)
-        places = [
-            ev.ranges.delinearize(place, [shape[d] for d in dimensions])
-            for place, dimensions in ((dims.symbol("batch"), side.batch), (row, side.rows), (depth, side.k))
-        ]
-        return ev.at(side.value, operand_index(side, places[0], places[1], places[2], len(shape)))
+        return side.at(ev, dims.symbol("batch"), row, depth)
 
     def _inside(self, bounds: list[tuple[Dim, Dim, int]]) -> ir.Value | None:
         """True where each place is below its size; None if that is certain because tiles are whole."""
@@ -166,7 +166,7 @@ class SimtProduct:
                 def write(values: list[ir.Value] = values, r: Dim = r, w: Dim = w) -> list[ir.Value]:
                     ranges = Ranges({"batch": p.batches, str(r): p.m, str(w): dims.floordiv(p.n, width)})
                     ev = ThreadValues(self.stage, ranges, width)
-                    value = self._result(ev, values, w)
+                    value = self._result(ev, values, r, w)
                     Epilogue(self.stage, p).write(ev, dims.symbol("batch"), r, w, value)
                     return []
 
@@ -176,7 +176,7 @@ class SimtProduct:
                 else:
                     b.branch(inside, [], write)
 
-    def _result(self, ev: ThreadValues, values: list[ir.Value], w: Dim) -> ir.Value:
+    def _result(self, ev: ThreadValues, values: list[ir.Value], r: Dim, w: Dim) -> ir.Value:
         """Sums of neighbouring columns as elements of the root, with bias."""
         b = self.b
         value = values[0]
@@ -184,7 +184,7 @@ class SimtProduct:
             value = b.value("vector.from_elements", values, ir.VectorType.get([len(values)], self.computed))
         like = lambda t: ir.VectorType.get([len(values)], t) if len(values) > 1 else t
         if self.product.bias is not None:
-            bias = ev.vector(ev.at(self.product.bias, [ev.flat(w)]))
+            bias = ev.vector(self.product.bias_at(ev, dims.symbol("batch"), r, ev.flat(w)))
             if self.stored != self.computed:
                 bias = b.value("arith.extf", (bias,), like(self.computed))
             value = b.value("arith.addf" if self.is_float else "arith.addi", (value, bias), value.type)

@@ -47,7 +47,7 @@ def emit_sums(kernel: GpuKernel, product: Product, sums: int, splits: int) -> No
         for part in parts[1:]:
             value = b.value("arith.addf", (value, part), value.type)
         if p.bias is not None:
-            bias = ev.vector(ev.at(p.bias, [column]))
+            bias = ev.vector(p.bias_at(ev, batch, row, column))
             if bias.type != value.type:
                 bias = b.value("arith.extf", (bias,), value.type)
             value = b.value("arith.addf", (value, bias), value.type)
