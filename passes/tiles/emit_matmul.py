@@ -28,8 +28,9 @@ from .tiles_problem import Problem, b_matrix, read_problem, row_start
 from .tiles_rows import PackedRows, packed_rows_size
 
 IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
-# ... by so many columns and rows of B at a time: long lines, and few enough of them for prefetchers to follow
-IN_PLACE_COLUMNS, IN_PLACE_K = 1536, 8
+# ... by so many columns and lines of B at a time: long lines, and few enough of them for prefetchers to follow. One or two
+# rows add to their sums so seldom that more lines are better.
+IN_PLACE_COLUMNS, IN_PLACE_LINES, MORE_LINES = 1536, 8, 24
 PACKED_A_COLUMNS = 128  # with fewer columns a transposed A is read in place
 COPIED_COLUMNS = 512  # columns of an item, at most, where A is copied: for so many it is copied once
 DOT_ROWS = 4  # the same for unit stride along K
@@ -73,7 +74,7 @@ class _Matmul(Gemm):
             in_place = not self.a_by_k and (self.mode != "dot" or p.a_view.strides[-1] == 1)
         blocks = {} if in_place else {"column_block": COPIED_COLUMNS}
         if self.mode == "rows":
-            blocks = {"column_block": IN_PLACE_COLUMNS, "k_block": IN_PLACE_K}
+            blocks = self._blocks_in_place()
         super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **blocks)
         self.packs, self.a_in_place = self.mode == "pack", in_place
         self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
@@ -93,6 +94,13 @@ class _Matmul(Gemm):
         if n_stride == 1 and p.m <= IN_PLACE_ROWS and frame.inputs[view.base].dtype == tile.dtype:
             return "rows"
         return "dot" if k_stride == 1 and p.m <= DOT_ROWS else "pack"
+
+    def _blocks_in_place(self) -> dict[str, int]:
+        """The columns and lines of an unpacked B to walk at a time."""
+        p = self.problem
+        assert isinstance(p.n, int) and isinstance(p.m, int)
+        columns = min(IN_PLACE_COLUMNS, p.n // 2)  # halved again where items are few: at least four share the work
+        return {"column_block": columns, "k_block": MORE_LINES if p.m <= 2 else IN_PLACE_LINES}
 
     def _along_rows(self, tile: Tile) -> bool:
         """True if A has its unit stride along rows (a transpose), and it pays to pack it."""
