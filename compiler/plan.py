@@ -7,8 +7,9 @@
     result that leads to an output an output buffer, which the caller allocates; views of it share it
     any other result               the arena: offsets are planned at run time from sizes and lifetimes
 
-The values of mutated inputs that were not written in place are copied at the end ("after"). An input whose old value
-is still wanted at the end although it is overwritten is saved at the start ("before").
+The new value of a mutated input is made in the input's buffer where no launch from then on reads the old one; else it is
+copied there at the end ("after"). An input whose old value is still wanted at the end although it is overwritten is
+saved at the start ("before").
 """
 
 from __future__ import annotations
@@ -158,12 +159,31 @@ class PlanBuilder:
                 value.buffer.last = end
                 after.append((self.arguments[target], value))
             results.append(value)
+        after = [pair for pair in after if not self._written_there(*pair, results, saved)]
         self.computed += saved.values()
         plan = self._numbered()
         plan["before"] = [_copy(buffer, _whole(self.arguments[name])) for name, buffer in saved.items()]
         plan["after"] = [_copy(target, value) for target, value in after]
         plan["outputs"] = [self._output(n, v, t) for (n, _, t), v in zip(outputs, results)]
         return plan
+
+    def _written_there(
+        self, target: Buffer, value: Value, results: Sequence[Value], saved: Mapping[str, Buffer]
+    ) -> bool:
+        """Put the new value of an argument into the argument's buffer as it is computed, if nobody reads the old then.
+
+        No launch from the one that makes the value on may have the argument among its buffers: kernels may write a
+        result before they have read their operands.
+        """
+        made = value.buffer
+        if made.space != "arena" or not _is_whole(value) or made in saved.values():
+            return False
+        if sum(r.buffer is made for r in results) > 1 or any(
+            target in l.arguments for l in self.launches[made.first :]
+        ):
+            return False
+        made.space, made.index = target.space, target.index
+        return True
 
     def finish_init(self, results: Sequence[Value]) -> dict[str, Any]:
         """The plan of `@init`, whose results become the persistent buffers."""

@@ -85,6 +85,19 @@ def test_in_place_needs_no_copy(compiled):
     assert x.tolist() == [2] * 5
 
 
+def test_a_new_value_made_after_the_old_was_read_is_made_in_place(compiled):
+    f = Function()
+    hidden, x = f.input("hidden"), f.input("x")
+    y = f.call("add", hidden, x)
+    new = f.call("twice", y)  # hidden is read no more
+    manifest, image = compiled(f, [("hidden_new", new, "hidden"), ("y", f.call("increment", new), "")])
+    plan = manifest["plan"]
+    assert not plan["after"] and plan["launches"][1]["args"][-1] == ["input", 0] and len(plan["arena"]) == 1
+    hidden, x = np.ones(5, np.float32), np.ones(5, np.float32)
+    (y,) = call(LoadedProgram(manifest, image), [hidden, x], 5)
+    assert hidden.tolist() == [4] * 5 and y.tolist() == [5] * 5
+
+
 def test_swapping_two_inputs(compiled):
     f = Function()
     x, y = f.input("x"), f.input("y")
