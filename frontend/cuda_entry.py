@@ -16,7 +16,7 @@ import torch
 
 from ..runtime import cuda
 from ..runtime.cuda_graph import Graph
-from ..runtime.entry import addresses, builtin
+from ..runtime.entry import Chain, addresses
 from ..runtime.gpu_program import DEVICE_ALIGN
 from ..runtime.gpu_walk import Copy, Walk
 from . import native_entry, weights
@@ -25,10 +25,10 @@ from .native_entry import Support, Table
 
 if TYPE_CHECKING:
     from .cuda_launcher import CudaNative
+    from .launcher import Call
 
 # Launches from which on a graph is cheaper: a launch costs the CPU 4 µs, a call with a graph of any size 7 (H200).
 GRAPH_LAUNCHES = 2
-_SIZES = 64  # tuples of sizes whose launches an entry remembers
 
 # table slot -> exported name, in libtorch_cpu, libtorch_cuda and the driver
 _TORCH = {"get_device_type": "aoti_torch_get_device_type", "get_device_index": "aoti_torch_get_device_index"}
@@ -45,9 +45,30 @@ _DRIVER = {
 
 
 def bind(native: CudaNative, graphs: bool) -> Callable[..., Any] | None:
-    """The builtin for `native`; None where this torch or driver lacks something."""
-    support = _support()
-    return None if support is None else _CudaTable(native, support, graphs).bind()
+    """The builtin for `native`; None where this torch or driver lacks something, and for GPUs of other makers."""
+    support = _support() if isinstance(native.program.device, cuda.Device) else None
+    return None if support is None else _Entry(native, support, graphs).chain.call
+
+
+class _Entry:
+    """The tables of one part, one for each tuple of sizes, and the slow path behind them."""
+
+    def __init__(self, native: CudaNative, support: Support, graphs: bool):
+        self.native = native
+        self.chain = Chain(support.method, lambda: _CudaTable(native, support, graphs), self.slow)
+
+    def slow(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Call in Python, then memoise this call's sizes and weights for the native code."""
+        results = self.native(*args)
+        symbols = self.native.signature.symbols(args)
+        call = self.native.call(symbols)
+        head = self.chain.tables[0]
+        assert isinstance(head, _CudaTable)
+        if head.fits(call, args[: self.native.signature.tensors]):
+            table = self.chain.place(symbols)
+            if isinstance(table, _CudaTable) and not table.busy:  # else another thread is launching what it describes
+                table.memoise(args, call, symbols)
+        return results
 
 
 @dataclass(frozen=True)
@@ -65,50 +86,40 @@ class _Sizes:
 
 
 class _CudaTable(Table):
-    """One part's table."""
+    """One call of a part on a GPU."""
 
     native: CudaNative
     names = CUDA_SLOT
 
     def __init__(self, native: CudaNative, support: Support, graphs: bool):
         super().__init__(native, support)
-        self.graphs, program = graphs, native.program
-        self._sizes: dict[tuple[int, ...], _Sizes] = {}
+        device, program = native.program.device, native.program
+        assert isinstance(device, cuda.Device)
+        self._device, self._graphs = device, graphs
+        self._made: tuple[tuple[int, ...], _Sizes] | None = None
         kinds = {"cpu": 0, "cuda": 1}  # c10::DeviceType
         self.set(
             device_type=kinds[native.device.type],
             device_index=-1 if native.device.index is None else native.device.index,
-            device_context=program.device.context,
+            device_context=device.context,
             alignment=DEVICE_ALIGN - 1,
             status_words=program.status.address,
             status_count=program.status.count,
             byte_code=support.dtype_codes[torch.uint8],
         )
 
-    def bind(self) -> Callable[..., Any]:
-        """The builtin; it owns this table."""
-        return builtin(self.support.method, self, self._call)
+    @property
+    def busy(self) -> bool:
+        """True while another thread launches what the table describes."""
+        return bool(self.slots[CUDA_SLOT["busy"]])
 
-    def _call(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        """Call in Python, then memoise this call's sizes and weights for the native code."""
-        self.set(valid=0)
-        results = self.native(*args)
-        if not self.slots[CUDA_SLOT["busy"]]:  # else another thread is launching what the table describes
-            self._memoise(args)
-        return results
-
-    def _memoise(self, args: tuple[Any, ...]) -> None:
+    def memoise(self, args: tuple[Any, ...], call: Call, symbols: tuple[int, ...]) -> None:
+        """Fill the table for calls like this one."""
         native = self.native
         tensors = args[: native.signature.tensors]
-        symbols = native.signature.symbols(args)
-        call = native.call(symbols)
-        if not self.fits(call, tensors):
-            return
-        made = self._sizes.get(symbols)
-        if made is None:
-            if len(self._sizes) >= _SIZES:
-                self._sizes.clear()
-            made = self._sizes[symbols] = self._launches(native.program.walk(symbols))
+        if self._made is None or self._made[0] != symbols:
+            self._made = symbols, self._launches(native.program.walk(symbols))
+        made = self._made[1]
         constants = native.constants(list(tensors))
         walk = made.walk
         self.buffers = walk.table
@@ -154,9 +165,9 @@ class _CudaTable(Table):
             steps += row + [0] * (STEP_WORDS - len(row))
         varying = walk.fixed + len(walk.offsets)
         graph = None
-        static = not self.native.program.plan["symbols"]
-        if self.graphs and static and len(walk.steps) >= GRAPH_LAUNCHES and not any(isinstance(s, Copy) for s in walk.steps):  # fmt: skip
-            graph = Graph(self.native.program.device, walk)
+        static, kernels = not self.native.program.plan["symbols"], not any(isinstance(s, Copy) for s in walk.steps)
+        if self._graphs and static and kernels and len(walk.steps) >= GRAPH_LAUNCHES:
+            graph = Graph(self._device, walk)
             for node, parameters, launch in graph.nodes:
                 slots = _words([s for s in launch.slots if s < varying])
                 kept.append(slots)

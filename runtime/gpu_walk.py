@@ -119,7 +119,7 @@ def build(
     offsets, total = plan_offsets([-(-s // ALIGN) * ALIGN for s in sizes], lifetimes)
 
     constants = sum(1 + len(row["dims"]) for row in plan["launches"])
-    table = (ctypes.c_uint64 * (fixed + len(sizes) + constants))()
+    table = (ctypes.c_uint64 * (fixed + len(sizes) + constants + 1))()  # the last is for what nobody reads
     at, launches = fixed + len(sizes), list[Launch]()
     for number, row in enumerate(plan["launches"]):
         header, module = kernels(row["kernel"])

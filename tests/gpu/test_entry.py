@@ -56,8 +56,9 @@ def gpu(monkeypatch):
         found |= addresses(shared, cuda_entry._TORCH_CUDA)
         found |= addresses(fake, cuda_entry._DRIVER)
         support = native_entry.support(cuda_entry.cuda_entry_ir(), "cuda_entry", found)
-        call = cuda_entry._CudaTable(native, support, graphs).bind()
-        call(*tensors)  # in Python; the next is native
+        call = cuda_entry._Entry(native, support, graphs).chain.call
+        for _ in range(2):  # in Python; the next is native
+            call(*tensors)
         fake.calls.clear()
         fake.launches.clear()
         return call, native, fake
@@ -67,16 +68,17 @@ def gpu(monkeypatch):
 
 
 def slow_calls(call):
-    """Counts the calls that leave the native code."""
-    table, counted = call.__self__.table, []
-    slow = table.slow
+    """The native parts' Python calls from now on."""
+    counted = []
+    entry = call.__self__.chain._slow.__self__
+    run = entry.native
 
     def counting(*args):
         counted.append(args)
-        return slow(*args)
+        return run(*args)
 
-    table.slow = counting
-    table.set(slow=id(counting))
+    counting.signature, counting.call = run.signature, run.call
+    entry.native = counting
     return counted
 
 
@@ -153,10 +155,10 @@ def test_a_failed_check_is_raised_by_the_next_call(gpu):
 def test_sizes_come_and_go(gpu):
     call, _, _ = gpu(lambda x: torch.softmax(x, 1) + 1, torch.randn(5, 40), dynamic=True)
     slow = slow_calls(call)
-    for rows in (7, 7, 5, 5, 7, 7):
+    for rows in (7, 7, 5, 7, 9, 5, 7):  # 5 is known; 7 is at its second call
         x = torch.randn(rows, 40)
         torch.testing.assert_close(call(x)[0], torch.softmax(x, 1) + 1)
-    assert len(slow) == 3
+    assert [args[0].shape[0] for args in slow] == [7, 7, 9]
 
 
 def test_a_graph_gets_the_pointers_of_each_call(gpu):
@@ -178,7 +180,7 @@ def test_a_graph_sets_only_the_nodes_that_read_what_moved(gpu):
     x, w = torch.randn(40, 70), torch.randn(70)
     call, _, fake = gpu(chain, x, w, graphs=True)
     call(x, w)
-    (made,) = call.__self__.table._sizes.values()
+    _, made = call.__self__.chain.tables[0]._made
     before = list(made.previous)
     fake.calls.clear()
     call(x.clone(), w)
