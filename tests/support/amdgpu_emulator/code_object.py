@@ -66,7 +66,7 @@ class CodeObject:
         self.kernels = {m[".name"]: self._kernel(m) for m in self.metadata.get("amdhsa.kernels", ())}
 
     def _unpack(self, form: str, at: int) -> tuple[Any, ...]:
-        return struct.unpack_from(form, self.image, at)
+        return struct.unpack_from(form, self.image.data, at)
 
     def _read_notes(self, at: int, end: int) -> None:
         while at < end:
@@ -93,7 +93,7 @@ class CodeObject:
             if kind not in (_R_ABS64, _R_RELATIVE64):
                 raise EmulatorError(f"dynamic relocation {kind} of the code object is not ABS64 or RELATIVE64")
             value = self.base + addend + (values[info >> 32] if kind == _R_ABS64 else 0)
-            struct.pack_into("<Q", self.image, offset, value % 2**64)
+            struct.pack_into("<Q", self.image.data, offset, value % 2**64)
 
     def _kernel(self, metadata: dict[str, Any]) -> Kernel:
         symbol = metadata[".symbol"]

@@ -34,7 +34,7 @@ def div_scale(x: np.ndarray, below: np.ndarray, above: np.ndarray) -> tuple[np.n
     """
     mantissa, _, distance, step = _FORMATS[x.dtype]
     tiny = np.finfo(x.dtype).tiny
-    up, down = ldexp(x, np.int32(step)), ldexp(x, np.int32(-step))
+    up, down = (ldexp(x, np.array(n, np.int32)) for n in (step, -step))
     is_below = x.view(BITS[x.dtype.itemsize]) == below.view(BITS[x.dtype.itemsize])
     is_above = x.view(BITS[x.dtype.itemsize]) == above.view(BITS[x.dtype.itemsize])
     gap = _exponent(above) - _exponent(below)

@@ -152,7 +152,8 @@ def launch(
     for number, value in enumerate(arguments):
         if isinstance(value, np.ndarray):
             emulator.memory.add(value, value.flags.writeable, f"argument {number}")
-    full = tuple((*grid, 1, 1)[:3]), tuple((*block, 1, 1)[:3])
-    packed = pack_arguments(emulator.kernel(name), arguments, *full, shared)
-    emulator.launch(name, *full, packed, shared)
+    (gx, gy, gz, *_), (bx, by, bz, *_) = (*grid, 1, 1), (*block, 1, 1)
+    shape: tuple[Shape, Shape] = (gx, gy, gz), (bx, by, bz)
+    packed = pack_arguments(emulator.kernel(name), arguments, *shape, shared)
+    emulator.launch(name, *shape, packed, shared)
     return emulator.executed

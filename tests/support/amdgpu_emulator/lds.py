@@ -32,9 +32,9 @@ class Lds:
         self.synchronized = np.zeros(waves, np.int64)
 
     def _conflict(self, who: np.ndarray, number: np.ndarray, words: np.ndarray, waves: np.ndarray) -> np.ndarray:
-        """Accesses for which another wave's last one to the word is not complete."""
+        """Accesses for which another wave's last one to a word of theirs is not complete."""
         other = who[words]
-        return (other != waves) & (other != _NOBODY) & (number[words] > self.synchronized[other])
+        return np.any((other != waves) & (other != _NOBODY) & (number[words] > self.synchronized[other]), axis=1)
 
     def _checked(self, w: Waves, addresses: np.ndarray, size: int, what: str) -> tuple[np.ndarray, np.ndarray]:
         """The waves of the masked lanes, and the word of each of their accesses (n, words)."""
@@ -54,15 +54,15 @@ class Lds:
     def load(self, w: Waves, addresses: np.ndarray, size: int, numbers: np.ndarray) -> np.ndarray:
         """(accesses, size) bytes for the masked lanes."""
         waves, words = self._checked(w, addresses, size, "load")
-        unwritten = ~self.known[words]
+        unwritten = np.any(~self.known[words], axis=1)
         if unwritten.any():
             self._fail(
                 w,
-                unwritten.any(1),
-                f"LDS at {int(addresses[np.argmax(unwritten.any(1))])} is read but was never written",
+                unwritten,
+                f"LDS at {int(addresses[np.argmax(unwritten)])} is read but was never written",
             )
         if size >= 4:
-            race = self._conflict(self._writer, self._written, words, waves[:, None]).any(1)
+            race = self._conflict(self._writer, self._written, words, waves[:, None])
             if race.any():
                 writer = int(self._writer[words[np.argmax(race)]].max())
                 self._fail(w, race, f"LDS at {int(addresses[np.argmax(race)])} is read while wave {writer} writes it")
@@ -75,9 +75,9 @@ class Lds:
         waves, words = self._checked(w, addresses, size, "store")
         places = w.group[waves][:, None], addresses[:, None] + np.arange(size)
         if size >= 4:
-            changes = (self.data[places] != values).any(1)
-            race = self._conflict(self._writer, self._written, words, waves[:, None]).any(1)
-            race |= self._conflict(self._reader, self._read, words, waves[:, None]).any(1)
+            changes = np.any(self.data[places] != values, axis=1)
+            race = self._conflict(self._writer, self._written, words, waves[:, None])
+            race |= self._conflict(self._reader, self._read, words, waves[:, None])
             if (race & changes).any():
                 at = int(addresses[np.argmax(race & changes)])
                 self._fail(w, race & changes, f"LDS at {at} is written while another wave uses it")
@@ -85,7 +85,7 @@ class Lds:
         self.data[places] = values
         self.known[words] = True
         if size >= 4 and (self.data[places] != values).any() and (self._writer[words] != waves[:, None]).any():
-            lost = (self._writer[words] != waves[:, None]).any(1)
+            lost = np.any(self._writer[words] != waves[:, None], axis=1)
             self._fail(w, lost, f"LDS at {int(addresses[np.argmax(lost)])} is written by two waves at once")
 
     def update(self, w: Waves, address: int, size: int, wave: int) -> np.ndarray:

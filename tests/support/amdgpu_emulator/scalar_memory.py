@@ -22,10 +22,11 @@ def scalar_load(instruction: Instruction, chip: Chip) -> Run:
     suffix = instruction.name.rsplit("_", 1)[1]
     small = _SMALL.get(suffix)
     match = re.fullmatch(r"dword(?:x(\d+))?|b(\d+)", suffix)
-    if not match and small is None:
+    if not match and not small:
         raise refuse(instruction, "the type")
     count = 1 if not match else int(match[1]) if match[1] else int(match[2]) // 32 if match[2] else 1
-    size = 4 * count if match else np.dtype(small).itemsize
+    narrow = np.dtype(small or np.uint32)
+    size = count * narrow.itemsize
     to, base = parse_operand(instruction.operands[0]), parse_operand(instruction.operands[1])
     pointer, buffer = scalar_reader(base, U64), "_buffer_" in instruction.name
     register = parse_operand(instruction.operands[2])
@@ -51,7 +52,7 @@ def scalar_load(instruction: Instruction, chip: Chip) -> Run:
             found = w.memory.load(addresses[w.active], size)
         except Fault as fault:
             raise w.fail(str(fault), int(np.flatnonzero(w.active)[fault.lane])) from None
-        words = found.view(U32) if match else found.view(small).astype(np.int32).view(U32)
+        words = found.view(narrow).astype(np.int64).astype(U32)
         for i in range(count):
             value = np.zeros(w.count, U32)
             value[w.active] = words[:, i]

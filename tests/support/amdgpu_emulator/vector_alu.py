@@ -201,7 +201,7 @@ def build_dual(instruction: Instruction, chip: Chip) -> Run:
     (x, write_x), (y, write_y) = parts
 
     def run(w: Waves) -> None:
-        first, second = x(w), y(w)
+        first, second = x(w), y(w).copy()  # a move's value is the register itself, which the first may write
         write_x(w, first)
         write_y(w, second)
 
@@ -251,5 +251,22 @@ def mad_64(instruction: Instruction, chip: Chip) -> Run:
         total = (x(w).astype(wide) * y(w).astype(wide) + z(w)).view(U64)
         w.write_vector(to.row, total.astype(U32))
         w.write_vector(to.row + 1, (total >> np.uint64(32)).astype(U32), unknown=unknown)
+
+    return run
+
+
+@builds(r"v_swap_b(16|32)")
+def swap(instruction: Instruction, chip: Chip) -> Run:
+    """Exchange two registers, defined or not."""
+    if instruction.name.endswith("16"):
+        raise refuse(instruction, "halves")
+    x, y = (parse_operand(t) for t in instruction.operands)
+    rows, unknown = (x.row, y.row), [undefined_where([o]) for o in (y, x)]
+
+    def run(w: Waves) -> None:
+        values = [w.vector(row, lenient=True).copy() for row in reversed(rows)]
+        lacking = [u(w) for u in unknown]
+        for row, value, where in zip(rows, values, lacking):
+            w.write_vector(row, value, unknown=where)
 
     return run
