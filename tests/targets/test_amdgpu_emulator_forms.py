@@ -35,7 +35,8 @@ def bits(value, dtype="f4"):
 def test_dual_instructions_read_before_they_write(chip):
     code = "v_mov_b32 v2, 5\nv_mov_b32 v3, 7\nv_dual_mov_b32 v2, v3 :: v_dual_mov_b32 v3, v2\n"
     np.testing.assert_array_equal(run(code + "v_lshl_or_b32 v1, v2, 8, v3", chip), 0x705)
-    code = "v_mov_b32 v2, 2.0\nv_mov_b32 v3, 3.0\nv_dual_fmac_f32 v2, v3, v3 :: v_dual_add_f32 v1, v2, v3"
+    code = "v_mov_b32 v2, 2.0\nv_mov_b32 v3, 3.0\nv_mov_b32 v4, 3.0\n"
+    code += "v_dual_fmac_f32 v2, v3, v3 :: v_dual_add_f32 v1, v2, v4"
     np.testing.assert_array_equal(run(code, chip, "f4"), 5)
     np.testing.assert_array_equal(run(code + "\nv_mov_b32 v1, v2", chip, "f4"), 11)
 
