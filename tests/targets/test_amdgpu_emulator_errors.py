@@ -3,10 +3,14 @@
 Each program is a few hand-written instructions; a right twin shows that the mistake alone is refused.
 """
 
+import re
+import struct
+
 import numpy as np
 import pytest
 from support import amdgpu_code
 from support.amdgpu_emulator import EmulatorError, UnknownInstruction, launch
+from support.amdgpu_emulator.disassembly import disassemble
 
 pytestmark = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")
 
@@ -189,3 +193,55 @@ def test_registers_are_those_that_the_kernel_asks_for():
 def test_endless_loops_end(monkeypatch):
     monkeypatch.setattr("support.amdgpu_emulator.schedule.LIMIT", 1000)
     refused("again:\ns_branch again", "gfx90a", "no end after 1000 instructions")
+
+
+TILE = """
+@tile = internal addrspace(3) global [128 x float] undef
+define amdgpu_kernel void @k(ptr addrspace(1) %o) #0 {
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %p = getelementptr float, ptr addrspace(1) %o, i32 %t
+  %v = load float, ptr addrspace(1) %p
+  %to = getelementptr float, ptr addrspace(3) @tile, i32 %t
+  store float %v, ptr addrspace(3) %to
+  fence syncscope("workgroup") release
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire
+  %other = xor i32 %t, 127
+  %from = getelementptr float, ptr addrspace(3) @tile, i32 %other
+  %u = load float, ptr addrspace(3) %from
+  store float %u, ptr addrspace(1) %p
+  ret void
+}
+declare i32 @llvm.amdgcn.workitem.id.x()
+attributes #0 = { "amdgpu-flat-work-group-size"="128,128" }
+"""
+
+
+def offset_in_file(code, address):
+    """Where the segment that holds an address of the image lies in the file."""
+    start, count = struct.unpack_from("<Q", code, 32)[0], struct.unpack_from("<H", code, 56)[0]
+    for i in range(count):
+        kind, _, offset, begin, _, size, _, _ = struct.unpack_from("<IIQQQQQQ", code, start + 56 * i)
+        if kind == 1 and begin <= address < begin + size:
+            return address - begin + offset
+    raise ValueError(address)
+
+
+NOP = (0xBF800000).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("chip", amdgpu_code.CHIPS)
+def test_no_wait_and_no_barrier_of_compiled_code_can_be_left_out(chip):
+    """Each is replaced by `s_nop`, in turn."""
+    code = amdgpu_code.compile_ir(TILE, chip)
+    x = np.arange(128).astype("f")
+    launch(code, "k", (1,), (128,), [x])
+    np.testing.assert_array_equal(x, np.arange(128)[::-1])
+    waits = re.compile(r"s_waitcnt|s_wait_(load|ds|km)cnt|s_barrier(_signal)?")
+    needed = [i for i in disassemble(code).values() if waits.fullmatch(i.name)]
+    assert len(needed) >= 5
+    for instruction in needed:
+        at = offset_in_file(code, instruction.address)
+        broken = code[:at] + NOP + code[at + 4 :]
+        with pytest.raises(EmulatorError):
+            launch(broken, "k", (1,), (128,), [x])
