@@ -32,6 +32,7 @@ from .matrix_units import unit_for
 from .mma_sync import MMA_SYNC
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
+LONG_F32 = 256  # elements of K; with fewer, it must be four times as many
 SMALL = 1 << 18  # and 16-bit floats
 
 
@@ -79,7 +80,8 @@ def _suits_wgmma(p: Product) -> bool:
     if p.dtype not in ("bf16", "f16", "f32") or p.k == 0:
         return False
     if p.dtype == "f32":  # three products and a copy of each operand must pay
-        return all(not isinstance(x, int) or x >= 64 for x in (p.m, p.n, p.k)) and (p.work or LARGE_F32) >= LARGE_F32
+        least = LARGE_F32 if not isinstance(p.k, int) or p.k >= LONG_F32 else 4 * LARGE_F32
+        return all(not isinstance(x, int) or x >= 64 for x in (p.m, p.n, p.k)) and (p.work or least) >= least
     return all(not isinstance(x, int) or x >= 32 for x in (p.n, p.k)) and (p.work or SMALL) >= SMALL
 
 

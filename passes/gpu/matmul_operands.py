@@ -77,7 +77,7 @@ def _copied(kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: 
         batch, batch_strides = (len(planes) * batches,), (outer * pitch,)
     row_stride, k_stride = (1, pitch) if turned else (pitch, 1)
     matrix = Matrix(0, batch, batch_strides, rows, product.k, row_stride, k_stride, turned, size, type)
-    return Operand(matrix, number, planes)
+    return Operand(matrix, number, planes, batches)
 
 
 def _along_rows(kernel: GpuKernel, product: Product, side: Side, rows: Dim) -> bool:

@@ -2,8 +2,10 @@
 
 A block of 16 x 16 threads computes a tile of `16 v` x `16 v` results, each thread `v` x `v` of them in registers:
 
+    read the first tiles of A and B through the evaluator (zeros outside)
     for 16 of K at a time
-      read the tiles of A and B through the evaluator (zeros outside)     barrier
+      put the tiles into shared memory                                    barrier
+      read the next tiles
       16 times: v elements of A, v of B, v * v multiply-adds              barrier
 
 16-bit floats are multiplied and added in f32, everything else in its own type.
@@ -66,49 +68,66 @@ class SimtProduct:
         shared = [stage.shared(self.computed, SIDE * pitch) for _ in range(2)]
         zero = b.constant(0, self.computed)
 
-        def blocks(k: Dim, sums: list[ir.Value]) -> list[ir.Value]:
-            for side, buffer, tile, size in (
-                (p.a, shared[0], dims.symbol("rows"), p.m),
-                (p.b, shared[1], dims.symbol("columns"), p.n),
-            ):
-                self._fill(side, buffer, self.tile * tile, size, k, zero)
+        sides = (
+            (p.a, shared[0], self.tile * dims.symbol("rows"), p.m),
+            (p.b, shared[1], self.tile * dims.symbol("columns"), p.n),
+        )
+
+        def read(k: Dim) -> list[ir.Value]:
+            return [x for side, _, first, size in sides for x in self._read(side, first, size, k, zero)]
+
+        def blocks(k: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            sums, loaded = carried[: self.each**2], carried[self.each**2 :]
+            for i, (side, buffer, _, _) in enumerate(sides):
+                self._store(side, buffer, loaded[i * self.each : (i + 1) * self.each])
             stage.barrier()
+            loaded = read(k + SIDE)  # under way during the products
             own = (dims.floordiv(thread, SIDE), dims.mod(thread, SIDE))
             parts = [zero] * len(sums) if self.long else sums
             for step in range(SIDE):
                 x, y = (self._vector(buffer, step * pitch + self.each * place) for buffer, place in zip(shared, own))
                 parts = [self._add(s, x[i // self.each], y[i % self.each]) for i, s in enumerate(parts)]
             stage.barrier()
-            if not self.long:
-                return parts
-            add = "arith.addf" if self.is_float else "arith.addi"
-            return [b.value(add, pair, self.computed) for pair in zip(sums, parts)]
+            if self.long:
+                parts = [b.value("arith.addf", pair, self.computed) for pair in zip(sums, parts)]
+            return [*parts, *loaded]
 
-        sums = b.loop_carried("k", 0, p.k, [zero] * (self.each * self.each), blocks, step=SIDE)
+        carried = b.loop_carried("k", 0, p.k, [*[zero] * self.each**2, *read(0)], blocks, step=SIDE)
+        sums = carried[: self.each**2]
         self._write(sums)
         stage.finish()
 
     # -- tiles of operands -----------------------------------------------------------------------------------------
-    def _fill(self, side: Side, buffer: ir.Value, first: Dim, size: Dim, k: Dim, zero: ir.Value) -> None:
-        """Bring rows `first …` and 16 of K of an operand to shared memory, as `buffer[k, row]`."""
-        b, thread = self.b, dims.symbol("thread")
-        along_k = self._is_along_k(side)
-        for turn in range(self.each):
-            number = thread + turn * THREADS
-            row, depth = (
-                (dims.floordiv(number, SIDE), dims.mod(number, SIDE))
-                if along_k
-                else (dims.mod(number, self.tile), dims.floordiv(number, self.tile))
-            )
+    def _read(self, side: Side, first: Dim, size: Dim, k: Dim, zero: ir.Value) -> list[ir.Value]:
+        """This thread's elements of rows `first …` and of 16 of K from `k` on; zeros outside."""
+        b, values = self.b, []
+        for row, depth in self._places(side):
             r, d = b.bind_unique("r", b.dim(first + row)), b.bind_unique("d", b.dim(k + depth))
 
             def read(r: Dim = r, d: Dim = d) -> list[ir.Value]:
                 ranges = Ranges({"batch": self.product.batches, str(r): size, str(d): self.product.k})
                 return [self._wide(self._value(ThreadValues(self.stage, ranges, 1), side, r, d))]
 
-            inside = self._inside([(r, size, self.tile), (d, self.product.k, SIDE)])
-            value = read()[0] if inside is None else b.branch(inside, [self.computed], read, lambda: [zero])[0]
-            b.op("memref.store", (value, buffer, b.dim(depth * (self.tile + PAD) + row)))
+            inside = self._inside([(r, size, self.tile), (d, self.product.k, 0)])
+            assert inside is not None
+            values.append(b.branch(inside, [self.computed], read, lambda: [zero])[0])
+        return values
+
+    def _store(self, side: Side, buffer: ir.Value, values: list[ir.Value]) -> None:
+        """Put what `_read` gave into shared memory, as `buffer[k, row]`."""
+        for (row, depth), value in zip(self._places(side), values):
+            self.b.op("memref.store", (value, buffer, self.b.dim(depth * (self.tile + PAD) + row)))
+
+    def _places(self, side: Side) -> list[tuple[Dim, Dim]]:
+        """Row and depth in the tile of this thread's elements: neighbouring threads take neighbours in memory."""
+        along_k, places = self._is_along_k(side), []
+        for turn in range(self.each):
+            number = dims.symbol("thread") + turn * THREADS
+            if along_k:
+                places.append((dims.floordiv(number, SIDE), dims.mod(number, SIDE)))
+            else:
+                places.append((dims.mod(number, self.tile), dims.floordiv(number, self.tile)))
+        return places
 
     def _is_along_k(self, side: Side) -> bool:
         """True if neighbours in memory are neighbours along K."""
@@ -122,10 +141,10 @@ class SimtProduct:
         return side.at(ev, dims.symbol("batch"), row, depth)
 
     def _inside(self, bounds: list[tuple[Dim, Dim, int]]) -> ir.Value | None:
-        """True where each place is below its size; None if that is certain because tiles are whole."""
+        """True where each place is below its size; None if that is certain because tiles (0: none) are whole."""
         b, found = self.b, None
         for place, size, tile in bounds:
-            if isinstance(size, int) and size % tile == 0:
+            if tile and isinstance(size, int) and size % tile == 0:
                 continue
             less = b.value("arith.cmpi", (b.dim(place), b.dim(size)), b.i1, predicate=b.number(2, b.i64))
             found = less if found is None else b.value("arith.andi", (found, less), b.i1)

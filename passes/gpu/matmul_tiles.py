@@ -23,6 +23,7 @@ FIXED_US = 1.2  # a tile's first loads and its epilogue
 SPLIT_US = 2.5  # launch and latency of a second stage
 SPLITS = (1, 2, 3, 4, 6, 8)
 MOST_STAGES = 16
+PROMOTE = ((1023, 2), (2047, 4), (1 << 62, 8))  # (elements of K at most, blocks)
 
 
 @dataclass(frozen=True)

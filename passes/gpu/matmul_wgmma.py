@@ -38,24 +38,29 @@ PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232  # of 168 that each of 384 thre
 class Operand:
     """A matrix and where it lies: an input of the kernel, or a scratch buffer's number.
 
-    With `planes` there are several matrices one after another; pass `p` over K reads number `planes[p]`.
+    With `planes` there are several matrices one after another; pass `p` over K reads number `planes[p]`, which is the
+    matrices of `batches` products (1: all products share it).
     """
 
     matrix: Matrix
     source: ir.Value | int
     planes: tuple[int, ...] = (0,)
+    batches: Dim = 1
 
     def role(self, stage: GpuStage) -> str:
         if isinstance(self.source, int):
             return f"scratch:{self.source}"
         return stage.buffer_role(stage.inputs[self.source])
 
-    def plane(self, number: Dim) -> Dim:
-        """The plane of a pass, as an expression."""
+    def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:
+        """Where the copy of block number `block` of K begins, of `blocks` a pass with `depth` elements each."""
         if len(self.planes) == 1:
-            return 0
+            return self.matrix.coordinates(batch, row, depth * block)
+        number, block = dims.floordiv(block, blocks), dims.mod(block, blocks)
         assert self.planes in ((1, 2, 0), (2, 1, 0))
-        return dims.mod(number + 1, 3) if self.planes[0] == 1 else 2 - number
+        plane = dims.mod(number + 1, 3) if self.planes[0] == 1 else 2 - number
+        own = batch if self.batches != 1 else 0
+        return self.matrix.coordinates(plane * self.batches + own, row, depth * block)
 
 
 class WgmmaProduct:
@@ -178,11 +183,8 @@ class WgmmaProduct:
         self, operand: Operand, shape: SharedTile, descriptor: ir.Value, batch: Dim, first: Dim, number: Dim, start: Dim,
         full: ir.Value,
     ) -> None:  # fmt: skip
-        if len(operand.planes) > 1:
-            plane = operand.plane(dims.floordiv(number, self.depth))
-            batch, number = plane * self.product.batches + batch, dims.mod(number, self.depth)
         for row, byte in shape.boxes():
-            coordinates = operand.matrix.coordinates(batch, first + row, shape.depth * number)
+            coordinates = operand.coordinates(batch, first + row, number, shape.depth, self.depth)
             self.ptx.tma_load(self.ptx.shared(start + byte), descriptor, coordinates, full)
 
     # -- consumers -------------------------------------------------------------------------------------------------

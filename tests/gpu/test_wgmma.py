@@ -4,22 +4,34 @@
 descriptor that it is given. A wrong stride, step or swizzle shows as a wrong element.
 """
 
+import ml_dtypes
 import numpy as np
 import pytest
+import torch
+from mlir import ir
+from support.simulate_gpu import simulate
+from support.tile_kernels import kernel, tensor
 
 from lamina.dialects import dims
+from lamina.dialects.mlir_context import context
+from lamina.passes.gpu.gpu_kernel import GpuKernel
+from lamina.passes.gpu.matmul_operands import place_operands
+from lamina.passes.gpu.matmul_problem import read_product
 from lamina.passes.gpu.matmul_tiles import (
     CONFIGURATIONS,
     PROMOTED,
     SHARED_BYTES,
     SHARING,
     SPLITS,
+    Tiles,
     choose_tiles,
     estimate,
 )
-from lamina.passes.gpu.matmul_wgmma import _loaded
+from lamina.passes.gpu.matmul_wgmma import WgmmaProduct, _loaded
 from lamina.passes.gpu.tma import find_matrix
 from lamina.passes.gpu.wgmma import ROW_BYTES, SharedTile, position
+from lamina.passes.loops.kernel_functions import kernels
+from lamina.passes.loops.tensor_graph import TensorGraph
 
 BYTES = {"bf16": 2, "tf32": 4}
 
@@ -154,3 +166,111 @@ def test_views_that_the_copy_engine_reads():
     assert find_matrix(0, (), (), 64, 512, 1, 64, "f32", 4, may_turn=False) is None
     one = bf16(0, (), (), 1, 24, 0, 1)
     assert one.row_stride == 24
+
+
+def emulated(text, given):
+    """The result of a product on TMA and wgmma, by numpy: the copies' coordinates, the tiles, and what is written.
+
+    Copies of operands run in the simulator; then every block of every tile is read at the coordinates that its copy
+    gets, from a tensor of the descriptor's sizes and strides, with zeros outside.
+    """
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        (op,) = kernels(module)
+        made = GpuKernel(TensorGraph(op))
+        p = read_product(made.graph)
+        operands = place_operands(made, p)
+        wgmma = WgmmaProduct(made, p, *operands, TILES[p.dtype], "tf32" if p.dtype == "f32" else p.dtype, None)
+        wgmma.stage.op.erase()
+        inputs, result = list(made.graph.inputs), tuple(p.result)
+        made.finish()
+        buffers = {}
+        storage = [(result, given[0].dtype)]
+        simulate(ir.Module.parse(str(module)), given, storage, scratch=buffers)
+    made_y = np.full((p.batches * p.m, p.n), np.nan)
+    for unit in range(wgmma.units):
+        batch, first_row, first_column, part = wgmma._place(unit)
+        (row, rows), (column, columns) = wgmma._rows(first_row), wgmma._columns(first_column)
+        sums = np.zeros((wgmma.tiles.m, wgmma.tiles.n))
+        for number in range(*wgmma._range(part)):
+            blocks = []
+            for operand, shape, first in zip(operands, wgmma.shapes, (row, column)):
+                source = (
+                    buffers[operand.source] if isinstance(operand.source, int) else given[inputs.index(operand.source)]
+                )
+                blocks.append(block(operand, shape, source.reshape(-1), batch, first, number, wgmma.depth))
+            sums += blocks[0] @ blocks[1].T
+        for r in range(wgmma.tiles.m):
+            if within(row + r, rows, p.m):
+                for c in range(wgmma.tiles.n):
+                    if within(column + c, columns, p.n):
+                        assert np.isnan(made_y[batch * p.m + row + r, column + c]), "written twice"
+                        made_y[batch * p.m + row + r, column + c] = sums[r, c]
+    return made_y.reshape(result)
+
+
+TILES = {"bf16": Tiles(64, 64, 1, 1.0, stages=2), "f32": Tiles(64, 64, 1, 1.0, stages=2, promote=2)}
+
+
+def within(place, limits, size):
+    assert 0 <= place < size or limits.end is not None, "a place outside that would be written"
+    return (limits.first is None or place >= limits.first) and (limits.end is None or place < limits.end)
+
+
+def block(operand, shape, buffer, batch, first, number, blocks):
+    """What the copies of one block bring, as (rows, k)."""
+    entry = operand.matrix.entry("buffer", shape.box)
+    size = operand.matrix.bytes
+    strides = [1, *(s // size for s in entry["strides"])]
+    found = np.zeros((shape.rows, shape.depth))
+    for row, _ in shape.boxes():
+        at = operand.coordinates(batch, first + row, number, shape.depth, blocks)
+        assert at[0] * size % 16 == 0
+        inner, outer = np.meshgrid(np.arange(shape.box[0]), np.arange(shape.box[1]), indexing="ij")
+        place = [at[0] + inner, at[1] + outer, *(np.full_like(inner, x) for x in at[2:])]
+        inside = np.logical_and.reduce([(0 <= x) & (x < n) for x, n in zip(place, entry["sizes"])])
+        offset = np.where(inside, sum(x * s for x, s in zip(place, strides)), 0)
+        values = np.where(inside, buffer[offset].astype(np.float64), 0)
+        if shape.turned:
+            found[row : row + shape.box[0]] = values
+        else:
+            found[row : row + shape.box[1]] = values.T
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize(
+    "op, a, b, y",
+    [
+        ("linear", (100, 72), (136, 72), (100, 136)),
+        ("matmul", (70, 33), (33, 77), (70, 77)),
+        ("matmul", (3, 20, 40), (3, 40, 72), (3, 20, 72)),
+        ("linear", (2, 40, 64), (65, 64), (2, 40, 65)),
+    ],
+)
+def test_tiles_cover_the_product(op, a, b, y, dtype):
+    numpy = {"bf16": ml_dtypes.bfloat16, "f32": np.float32}[dtype]
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(s).astype(numpy) for s in (a, b)]
+    root = f'%y = "lamina.{op}"(%0, %1) : ({tensor(dtype, a)}, {tensor(dtype, b)}) -> {tensor(dtype, y)}'
+    text = kernel("matmul", [(dtype, a), (dtype, b)], [(dtype, y)], f"{root}\nreturn %y : {tensor(dtype, y)}")
+    wide = [x.astype(np.float64) for x in given]
+    exact = wide[0] @ (np.swapaxes(wide[1], -1, -2) if op == "linear" else wide[1])
+    np.testing.assert_allclose(emulated(text, given), exact, atol=1e-5 if dtype == "f32" else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_a_convolution_shares_its_weights(dtype):
+    """Between images: their planes are not those of a batch."""
+    numpy = {"bf16": ml_dtypes.bfloat16, "f32": np.float32}[dtype]
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(numpy) for s in ((3, 4, 9, 8), (5, 4, 3, 3)))
+    exact = torch.nn.functional.conv2d(*(torch.from_numpy(t.astype(np.float64)) for t in (x, w)), padding=1).numpy()
+    root = (
+        '%y = "lamina.conv"(%0, %1) {stride = array<i64: 1, 1>, padding = array<i64: 1, 1>, dilation = array<i64: 1, 1>, '
+        f"groups = 1 : i64, transposed = false, output_padding = array<i64>}} : ({tensor(dtype, x.shape)}, "
+        f"{tensor(dtype, w.shape)}) -> {tensor(dtype, exact.shape)}"
+    )
+    types = [(dtype, x.shape), (dtype, w.shape)]
+    text = kernel("conv", types, [(dtype, exact.shape)], f"{root}\nreturn %y : {tensor(dtype, exact.shape)}")
+    np.testing.assert_allclose(emulated(text, [x, w]), exact, atol=1e-5 if dtype == "f32" else 1e-12)
