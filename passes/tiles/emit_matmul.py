@@ -33,7 +33,7 @@ IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is
 IN_PLACE_COLUMNS, IN_PLACE_LINES = 1536, 8
 PACKED_A_COLUMNS = 128  # with fewer columns a transposed A is read in place
 COPIED_COLUMNS = 512  # columns of an item, at most, where A is copied: for so many it is copied once
-DOT_ROWS = 4  # the same for unit stride along K
+DOT_ROWS = 4  # rows up to which an unpacked B with unit stride along K is read in place
 
 
 @register
