@@ -108,8 +108,10 @@ class WaveProduct:
         def step(t: Dim, sums: list[ir.Value]) -> list[ir.Value]:
             following = b.dim(dims.dim_min(t + 1, tiles - 1) * depth)  # the last step reads its tile again
             loaded = [side.load(following) for side in sides]
+            self._keep_order()
             for k in range(0, depth, unit.step):
                 sums = self._multiply(sides, dims.mod(t, 2), k, sums)
+            self._keep_order()
             for side, vectors in zip(sides, loaded):
                 side.store(vectors, dims.mod(t + 1, 2))
             self._barrier()
@@ -127,8 +129,9 @@ class WaveProduct:
                 def load(
                     row: ir.Value, k: ir.Value, rest: int, count: int, side=side, first=first, at=fragment
                 ) -> ir.Value:
-                    further = at * SIDE + rest, k0
-                    return side.read(buffer, b.binary("arith.addi", first, row), k, further, count)
+                    row = b.binary("arith.addi", row, b.constant(at * SIDE + rest, b.index))
+                    k = b.binary("arith.addi", k, b.constant(k0, b.index))
+                    return side.read(buffer, b.binary("arith.addi", first, row), k, count)
 
                 held.append(unit.load(b, self.lane, load, number == 1))
         rows, columns = held[: self.fragments[0]], held[self.fragments[0] :]
@@ -138,6 +141,12 @@ class WaveProduct:
     def _barrier(self) -> None:
         """Wait until what all waves have written to shared memory is there; loads from global memory stay under way."""
         self.b.op(self.unit.barrier, ())
+
+    def _keep_order(self) -> None:
+        """Let the scheduler move nothing across: it would wait for the loads between the first products."""
+        if self.unit.barrier == "amdgpu.lds_barrier":  # an AMD GPU
+            opts = self.b.attribute("#amdgpu.sched_barrier_opt<none>")
+            self.b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
 
     # -- epilogue --------------------------------------------------------------------------------------------------
     def _store(self, sums: Sequence[ir.Value]) -> None:

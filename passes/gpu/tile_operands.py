@@ -1,8 +1,11 @@
 """An operand of a matrix product on its way through shared memory: a tile of `rows` x `depth`, in two buffers by turns.
 
     load(k0)   global memory -> registers, by vectors along K or, where the operand is contiguous there, along its rows
-    store(p)   registers -> buffer p, always with K last:   [row][k], rows padded by 16 bytes against bank conflicts
+    store(p)   registers -> buffer p, always with K last
     read(p)    buffer p -> what the matrix unit takes
+
+Rows lie side by side, but their chunks of 16 bytes trade places: chunk `c` of row `r` is at `c ^ (r / 2 mod 4)`. So
+eight neighbouring rows have their chunks of one k in all 32 banks, and no room is lost to padding.
 
 Values come from the evaluator, so an operand may be any view or be computed. Rows beyond the end repeat the last one
 (their results are not stored); k beyond the end are zeros.
@@ -21,7 +24,7 @@ from .probe import Probe, choose_width
 from .stored import Stored
 from .thread_values import LANE
 
-PAD = 16  # bytes
+CHUNK = 16  # bytes that one instruction moves
 
 
 class TileOperand:
@@ -42,8 +45,8 @@ class TileOperand:
         self.width = along_k if self.along_k else along_rows
         # vectors along rows: so many neighbouring k that what goes to shared memory is a word
         self.together = 1 if self.along_k else max(1, 4 // element_bytes(self.element))
-        self.pitch = depth + PAD // element_bytes(self.element)
-        self.room = stage.shared(self.element, 2 * count * self.pitch)
+        self.chunk = CHUNK // element_bytes(self.element)
+        self.room = stage.shared(self.element, 2 * count * depth)
         self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width)
 
     def _ranges(self, along_k: bool, width: int) -> Ranges:
@@ -139,17 +142,14 @@ class TileOperand:
     def store(self, vectors: list[list[ir.Value]], buffer: Dim) -> None:
         """Write what `load` gave to a buffer (0 or 1)."""
         b = self.stage.b
-        base = b.dim(buffer * (self.count * self.pitch))
         for unit, group in enumerate(vectors):
             row, k = self._place(unit)
-            at = b.binary("arith.addi", b.binary("arith.muli", row, b.constant(self.pitch, b.index)), k)
-            at = b.binary("arith.addi", base, at)
             if self.along_k:
-                self._write(group[0], at)
+                self._write(group[0], self._address(buffer, row, k))
                 continue
             for lane in range(self.width):
-                place = b.binary("arith.addi", at, b.constant(lane * self.pitch, b.index))
-                self._write(self._column(group, lane), place)
+                below = b.binary("arith.addi", row, b.constant(lane, b.index))
+                self._write(self._column(group, lane), self._address(buffer, below, k))
 
     def _column(self, group: list[ir.Value], lane: int) -> ir.Value:
         """Element `lane` of each vector of a group."""
@@ -170,11 +170,26 @@ class TileOperand:
         b.op("vector.store", (value, self.room, at), attributes={"alignment": ir.IntegerAttr.get(b.i64, size)})
 
     # -- shared memory -> matrix unit ------------------------------------------------------------------------------
-    def read(self, buffer: Dim, row: ir.Value, k: ir.Value, further: tuple[int, int], count: int) -> ir.Value:
-        """`count` elements along K of a row of a buffer; `further` rows and k are an offset in the instruction."""
-        b = self.stage.b
-        at = b.binary("arith.addi", b.binary("arith.muli", row, b.constant(self.pitch, b.index)), k)
-        at = b.binary("arith.addi", b.dim(buffer * (self.count * self.pitch)), at)
-        at = b.binary("arith.addi", at, b.constant(further[0] * self.pitch + further[1], b.index))
-        alignment = ir.IntegerAttr.get(b.i64, min(16, count * element_bytes(self.element)))
-        return b.value("vector.load", (self.room, at), ir.VectorType.get([count], self.element), alignment=alignment)
+    def read(self, buffer: Dim, row: ir.Value, k: ir.Value, count: int) -> ir.Value:
+        """`count` elements along K of a row of a buffer, in pieces of up to 16 bytes."""
+        b, pieces = self.stage.b, []
+        size = min(count, self.chunk)
+        for first in range(0, count, size):
+            at = self._address(buffer, row, b.binary("arith.addi", k, b.constant(first, b.index)))
+            alignment = ir.IntegerAttr.get(b.i64, size * element_bytes(self.element))
+            type = ir.VectorType.get([size], self.element)
+            pieces.append(b.value("vector.load", (self.room, at), type, alignment=alignment))
+        if len(pieces) == 1:
+            return pieces[0]
+        order = ir.DenseI64ArrayAttr.get(list(range(count)))
+        return b.value("vector.shuffle", pieces, ir.VectorType.get([count], self.element), mask=order)
+
+    def _address(self, buffer: Dim, row: ir.Value, k: ir.Value) -> ir.Value:
+        """Where element (row, k) of a buffer lies."""
+        b, size = self.stage.b, self.stage.b.constant(self.chunk, self.stage.b.index)
+        turn = b.binary("arith.divui", row, b.constant(2, b.index))
+        turn = b.binary("arith.remui", turn, b.constant(self.depth // self.chunk, b.index))
+        chunk = b.value("arith.xori", (b.binary("arith.divui", k, size), turn), b.index)
+        at = b.binary("arith.addi", b.binary("arith.muli", chunk, size), b.binary("arith.remui", k, size))
+        at = b.binary("arith.addi", b.binary("arith.muli", row, b.constant(self.depth, b.index)), at)
+        return b.binary("arith.addi", b.dim(buffer * (self.count * self.depth)), at)

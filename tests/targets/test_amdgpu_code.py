@@ -1,0 +1,164 @@
+"""Code objects for AMD GPUs: what the hot loops consist of, and that lld and llvm-readelf agree with our linker."""
+
+import re
+import subprocess
+from functools import cache
+
+import numpy as np
+import pytest
+from llvmlite import binding as llvm
+from support import amdgpu_code
+from support.amdgpu_code import CHIPS
+from support.amdgpu_emulator import launch
+from support.amdgpu_emulator.disassembly import disassemble, tool
+from support.amdgpu_emulator.occupancy import uses
+
+from lamina.compiler.api import compile_graph
+from lamina.dialects.record import Graph, TensorType
+from lamina.runtime.gpu_image import unpack
+from lamina.targets import TargetError, get_target
+from lamina.targets.linker import LinkError, link
+
+READELF = tool("llvm-readelf")
+needs_tools = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")
+
+
+def graph_of(op, *types, **attributes):
+    g = Graph()
+    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
+    g.add_output(made[0] if isinstance(made, tuple) else made)
+    return g
+
+
+LOOPS = {
+    "add_f32": graph_of("add", ("f32", (8192, 4096)), ("f32", (8192, 4096))),
+    "gelu_bf16": graph_of("gelu", ("bf16", (8192, 4096))),
+    "softmax_f32": graph_of("softmax", ("f32", (8192, 4096)), dim=1),
+    "layer_norm_f16": graph_of(
+        "layer_norm", ("f16", (8192, 4096)), ("f16", (4096,)), ("f16", (4096,)), dims=1, eps=1e-5
+    ),
+    "column_sum_f32": graph_of("sum", ("f32", (8192, 4096)), dims=(0,), keepdim=False),
+}
+
+
+@cache
+def code_of(name, chip):
+    """A kernel's code object, and its instructions as text."""
+    image = compile_graph((LOOPS | PRODUCTS)[name], chip).image
+    (kernel,) = unpack(image)[1]
+    (code,) = unpack(kernel)[1]
+    return code, "\n".join(map(str, disassemble(code).values()))
+
+
+PRODUCTS = {f"matmul_{t}": graph_of("matmul", (t, (4096, 4096)), (t, (4096, 4096))) for t in ("f16", "bf16", "f32")}
+WIDE_LOAD = re.compile(r"global_load_(dwordx4|b128)")
+MATRIX = {"gfx90a": "v_mfma", "gfx942": "v_mfma", "gfx1100": "v_wmma", "gfx1201": "v_wmma"}
+
+
+@needs_tools
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_load_16_bytes_and_use_no_scratch(name, chip):
+    code, text = code_of(name, chip)
+    assert WIDE_LOAD.search(text)
+    assert not re.search(r"\b(scratch|flat)_(load|store)", text)
+    assert all(row.scratch == 0 and row.waves >= 2 for row in uses(code))
+
+
+@needs_tools
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_are_matrix_instructions(name, chip):
+    code, text = code_of(name, chip)
+    (row,) = uses(code)
+    assert row.scratch == 0 and row.waves >= 2 and row.lds <= 64 * 1024 and WIDE_LOAD.search(text)
+    if name == "matmul_f32" and chip.startswith("gfx1"):
+        assert text.count("fmac_f32") > 256  # there is no f32 WMMA
+        return
+    assert MATRIX[chip] in text and row.busy > 0.5, row
+
+
+@needs_tools
+@pytest.mark.parametrize("chip", CHIPS)
+def test_code_objects_are_of_version_5_and_readable(chip, tmp_path):
+    file = tmp_path / "k.hsaco"
+    file.write_bytes(code_of("softmax_f32", chip)[0])
+    done = subprocess.run(
+        [tool("llvm-objdump").replace("objdump", "readelf"), "-a", file], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and not done.stderr
+    for expected in (
+        r"OS/ABI: +AMDGPU - HSA",
+        r"ABI Version: +3",  # ELFABIVERSION_AMDGPU_HSA_V5
+        rf"Flags: .*{chip}",
+        r"FUNC +GLOBAL \w+ +\d+ softmax\w+_0\n",
+        r"OBJECT +GLOBAL \w+ +\d+ softmax\w+_0\.kd\n",
+        r"NT_AMDGPU_METADATA",
+        rf"amdhsa\.target: +'?amdgcn-amd-amdhsa--{chip}",
+    ):
+        assert re.search(expected, done.stdout), expected
+
+
+TABLE = """
+@table = internal addrspace(4) constant [4 x i32] [i32 3, i32 1, i32 4, i32 1]
+@names = internal addrspace(4) constant ptr addrspace(4) @table
+define amdgpu_kernel void @k(ptr addrspace(1) %o) "amdgpu-flat-work-group-size"="64,64" {
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %i = and i32 %t, 3
+  %direct = getelementptr i32, ptr addrspace(4) @table, i32 %i
+  %x = load i32, ptr addrspace(4) %direct
+  %base = load volatile ptr addrspace(4), ptr addrspace(4) @names
+  %through = getelementptr i32, ptr addrspace(4) %base, i32 %i
+  %y = load i32, ptr addrspace(4) %through
+  %s = mul i32 %x, %y
+  %to = getelementptr i32, ptr addrspace(1) %o, i32 %t
+  store i32 %s, ptr addrspace(1) %to
+  ret void
+}
+declare i32 @llvm.amdgcn.workitem.id.x()
+"""
+
+
+def table_object(chip):
+    """An object with constants that are addressed by code, through the GOT, and by each other."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu=chip, opt=2, reloc="pic")
+    flags = '\n!llvm.module.flags = !{!0}\n!0 = !{i32 1, !"amdhsa_code_object_version", i32 500}\n'
+    module = llvm.parse_assembly(TABLE + flags)
+    module.triple, module.data_layout = "amdgcn-amd-amdhsa", str(machine.target_data)
+    return machine.emit_object(module)
+
+
+@needs_tools
+@pytest.mark.parametrize("chip", CHIPS)
+def test_lld_links_the_same(chip, tmp_path):
+    made = table_object(chip)
+    shown = []
+    for name, image in (("ours", link([made], libraries={})), ("lld", amdgpu_code.link(made))):
+        file = tmp_path / name
+        file.write_bytes(image)
+
+        def text(option, file=file):
+            return subprocess.run([READELF, option, file], capture_output=True, text=True, check=True).stdout
+
+        symbols = sorted(re.findall(r"(FUNC|OBJECT) +GLOBAL +\w+ +(?!UND)\w+ (\S+)", text("--dyn-symbols")))
+        relocations = sorted(re.findall(r"R_AMDGPU_\w+", text("-r")))
+        shown.append((symbols, relocations, text("-n").partition("Displaying")[2]))
+        out = np.zeros(64, np.int32)
+        launch(image, "k", (1,), (64,), [out])
+        assert out.tolist() == [9, 1, 16, 1] * 16
+    assert shown[0][:2] == shown[1][:2]
+    assert shown[0][2].partition("\n")[2] == shown[1][2].partition("\n")[2]  # the metadata
+
+
+def test_a_function_that_nobody_defines_is_named():
+    text = "declare float @f(float)\ndefine float @g(float %x) {\n %y = call float @f(float %x)\n ret float %y\n}"
+    machine = llvm.Target.from_triple("amdgcn-amd-amdhsa").create_target_machine(cpu="gfx942", reloc="pic")
+    with pytest.raises(LinkError, match="undefined symbol 'f'"):
+        link([machine.emit_object(llvm.parse_assembly(text))], libraries={})
+
+
+def test_a_kind_without_a_kernel_is_named():
+    with pytest.raises(TargetError, match="target 'gfx942' has no kernel of kind 'attention' yet"):
+        get_target("gfx942").pipeline("attention", False)
