@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import fx
 
+from ..dialects import dims
 from ..dialects.op import registry
-from ..dialects.record import Node
+from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
 from .values import NotOurs
 
+FEW_ROWS = 16  # up to which a product takes the time of reading its second operand, whoever computes it
 # categories of ops whose kernels have a kind of their own, and that kind (direct ops: their names)
 _ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention", "direct": "direct"}
 
@@ -33,8 +35,8 @@ def check_device(node: fx.Node, device: torch.device) -> None:
                 raise NotOurs(f"a tensor on {value.device} in a graph for {device}")
 
 
-def check_kernels(nodes: Iterable[Node], device: torch.device) -> None:
-    """Raise Unsupported for an op that the device has no kernel for."""
+def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: torch.device) -> None:
+    """Raise Unsupported for an op that the device has no kernel for, or only one that torch's library outruns."""
     if device.type == "cpu":
         return
     from ..compiler.levels import GPU_KINDS
@@ -43,6 +45,10 @@ def check_kernels(nodes: Iterable[Node], device: torch.device) -> None:
         kind = _ROOTS.get(registry(node.op).category)
         if kind is not None and kind not in GPU_KINDS:
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
+        if kind == "matmul" and types[node.results[0]].dtype == "f64":
+            rows = dims.product(types[node.results[0]].shape[:-1])
+            if not isinstance(rows, int) or rows > FEW_ROWS:
+                raise Unsupported("cuBLAS is faster at products in f64: it has tensor cores for them")
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:

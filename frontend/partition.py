@@ -58,7 +58,7 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
             check_device(node, device)
             made = len(context.graph.nodes)
             context.convert(node)
-            check_kernels(context.graph.nodes[made:], device)
+            check_kernels(context.graph.nodes[made:], context.graph.types, device)
             _check_dense(node, owners)
         except (Unsupported, NotOurs, SizeError, OpError) as error:
             eager[node] = str(error)
