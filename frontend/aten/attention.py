@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...dialects.dims import ceildiv
 from ...dialects.op import broadcast
 from .registry import Value, aten, require
 from .tensor_math import T
@@ -38,6 +39,65 @@ def flash_attention_for_cpu(
     scale: float | None = None,
 ) -> tuple:
     return _attention(c, query, key, value, attn_mask, dropout_p, is_causal, scale, True)
+
+
+# CUDA's kernels. Seeds and offsets of dropout and lengths of packed sequences are left out (None): nothing else reads them.
+@aten("_scaled_dot_product_efficient_attention")
+def efficient_attention(
+    c: Any,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_bias: Value | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple:
+    """The log-sum-exp has rows of a multiple of 32, or none where it is not wanted."""
+    out, lse = _attention(c, query, key, value, attn_bias, dropout_p, is_causal, scale, False)
+    found = T(c, lse)
+    rows = found.shape[-1]
+    if not compute_log_sumexp:
+        return out, None, None, None
+    more = ceildiv(rows, 32) * 32 - rows
+    low, high = (0,) * found.rank, (*(0,) * (found.rank - 1), more)
+    return out, c.op("pad", lse, low=low, high=high, value=0.0, mode="constant"), None, None
+
+
+@aten("_scaled_dot_product_flash_attention")
+def flash_attention(
+    c: Any,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple:
+    out, lse = _attention(c, query, key, value, None, dropout_p, is_causal, scale, True)
+    return out, lse, *(None,) * 7
+
+
+@aten("_scaled_dot_product_cudnn_attention")
+def cudnn_attention(
+    c: Any,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_bias: Value | None,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple:
+    out, _ = _attention(c, query, key, value, attn_bias, dropout_p, is_causal, scale, True)
+    return out, *(None,) * 8
 
 
 def _attention(

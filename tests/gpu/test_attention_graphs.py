@@ -1,0 +1,67 @@
+"""CUDA's attention ops in graphs, captured with fake CUDA tensors: their values against the composite's."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from lamina.dialects import interpret
+from lamina.frontend.convert import convert
+
+aten = torch.ops.aten
+S = 37
+
+
+def efficient(q, k, v, mask):
+    return aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, scale=0.2)[:2]
+
+
+def efficient_without_sums(q, k, v, mask):
+    return aten._scaled_dot_product_efficient_attention(q, k, v, None, False, is_causal=True)[:1]
+
+
+def flash(q, k, v, mask):
+    return aten._scaled_dot_product_flash_attention(q, k, v, is_causal=True)[:2]
+
+
+def cudnn(q, k, v, mask):
+    return aten._scaled_dot_product_cudnn_attention(q, k, v, None, False)[:1]
+
+
+@pytest.mark.parametrize("function", [efficient, efficient_without_sums, flash, cudnn])
+def test_values(function):
+    dtype = torch.float32 if function in (efficient, efficient_without_sums) else torch.bfloat16
+    shapes = [(2, 3, S, 16)] * 3 + [(2, 3, S, S)]
+    with FakeTensorMode():
+        given = [torch.empty(s, dtype=dtype, device="cuda") for s in shapes]
+        gm = make_fx(function)(*given)
+    gm.graph.eliminate_dead_code()
+    nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
+    results = list(next(n for n in gm.graph.nodes if n.op == "output").args[0])
+    part = convert(nodes, results, [], set())
+    torch.manual_seed(0)
+    q, k, v, mask = (torch.randn(s).to(dtype) for s in shapes)
+    named = dict(zip("qkvm", (q, k, v, mask)))
+    arrays = [named[n.name[0]] for n in part.inputs]
+    buffers = interpret.run(part.graph, [_numpy(a) for a in arrays])  # in the order of eager's memory
+    made = [
+        torch.as_strided(torch.tensor(b.astype(np.float64).ravel()), o.size, o.stride)
+        for b, o in zip(buffers, part.outputs)
+    ]
+    causal = function in (efficient_without_sums, flash)
+    scale = 0.2 if function is efficient else 0.25
+    scores = q.double() @ k.double().mT * scale + (mask.double() if function is efficient else 0)
+    if causal:
+        scores = scores.masked_fill(torch.ones(S, S).triu(1).bool(), -torch.inf)
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    np.testing.assert_allclose(made[0], scores.softmax(-1) @ v.double(), atol=tolerance)
+    if len(results) > 1:
+        sums = made[1]
+        assert sums.shape == (results[1].meta["val"].shape)
+        np.testing.assert_allclose(sums[..., :S], scores.logsumexp(-1), atol=tolerance)
+
+
+def _numpy(t):
+    return t.float().numpy().astype(ml_dtypes.bfloat16) if t.dtype is torch.bfloat16 else t.numpy()
