@@ -13,7 +13,7 @@ CUDA = torch.device("cuda", 0)
 def product(dtype, rows):
     g = Graph()
     x, w = (g.add_input(n, TensorType(dtype, s)) for n, s in (("x", (rows, 64)), ("w", (32, 64))))
-    g.add_output(g.add("linear", x, w))
+    g.add_output(g.add("linear", x, w, None))
     return g
 
 
@@ -34,6 +34,6 @@ def test_convolutions_are_torchs_on_a_gpu():
     g = Graph()
     x, w = (g.add_input(n, TensorType("bf16", s)) for n, s in (("x", (1, 3, 8, 8)), ("w", (4, 3, 3, 3))))
     geometry = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
-    g.add_output(g.add("conv", x, w, **geometry, transposed=False, output_padding=()))
+    g.add_output(g.add("conv", x, w, None, **geometry, transposed=False, output_padding=()))
     with pytest.raises(Unsupported, match="no GPU kernel of 'conv'"):
         check_kernels(g.nodes, g.types, CUDA)
