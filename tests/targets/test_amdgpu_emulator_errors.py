@@ -28,7 +28,7 @@ WORDS = {
     "WAIT_V1": ("s_waitcnt vmcnt(1)", "s_waitcnt vmcnt(1)", "s_wait_loadcnt 1"),
     "WAIT_DS": ("s_waitcnt lgkmcnt(0)", "s_waitcnt lgkmcnt(0)", "s_wait_dscnt 0"),
     "BARRIER": ("s_barrier", "s_barrier", "s_barrier_signal -1\ns_barrier_wait -1"),
-    "EXEC_ZERO": ("s_mov_b64 exec, 0", "s_mov_b32 exec_lo, 0", "s_mov_b32 exec_lo, 0"),
+    "EXEC_ONE": ("s_mov_b64 exec, 1", "s_mov_b32 exec_lo, 1", "s_mov_b32 exec_lo, 1"),
 }
 START = "LOAD64 s[4:5], s[0:1], 0x0\nv_and_b32 v0, 0x3ff, v0\nv_lshlrev_b32 v0, 2, v0\nWAIT_S\n"
 
@@ -150,6 +150,15 @@ def test_waves_do_not_write_where_another_still_reads(chip):
         + OTHER.format(far)
         + "WAIT_DS\nBARRIER\nDSREAD v2, v1\nWAIT_DS\n{}\nv_not_b32 v3, v2\nDSWRITE v0, v3\nWAIT_DS"
     )
+    run(code.format("BARRIER"), chip, size=256, threads=256, lds=1024)
+    refused(code.format(""), chip, "is written while another wave uses it", size=256, threads=256, lds=1024)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_no_wave_writes_where_several_read(chip):
+    """All waves read the first word; then the first thread writes it."""
+    code = START + "v_mov_b32 v1, 0\nDSWRITE v0, v0\nWAIT_DS\nBARRIER\nDSREAD v2, v1\nWAIT_DS\n{}\n"
+    code += "v_not_b32 v3, v2\nEXEC_ONE\nDSWRITE v1, v3\nWAIT_DS"
     run(code.format("BARRIER"), chip, size=256, threads=256, lds=1024)
     refused(code.format(""), chip, "is written while another wave uses it", size=256, threads=256, lds=1024)
 

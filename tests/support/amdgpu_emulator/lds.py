@@ -2,7 +2,8 @@
 
 An access is ordered before one of another wave only if the first wave waited for it and then passed a barrier. So
 each word remembers who last wrote and read it and as which number of that wave's counter; `synchronized` has for each
-wave the number up to which its accesses were complete at its last barrier. Accesses below a word are not checked.
+wave the number up to which its accesses were complete at its last barrier. Of several readers since a barrier, only
+that they are several is known: then no wave may write before the next one. Accesses below a word are not checked.
 """
 
 from __future__ import annotations
@@ -29,12 +30,17 @@ class Lds:
         self.known = np.zeros(count, bool)
         self._writer, self._written = np.full(count, _NOBODY), np.zeros(count, np.int64)
         self._reader, self._read = np.full(count, _NOBODY), np.zeros(count, np.int64)
+        self._several = np.full(count, _NOBODY)  # the barrier after which several waves read
         self.synchronized = np.zeros(waves, np.int64)
+        self.barriers = np.zeros(groups, np.int64)  # that each workgroup has passed
 
-    def _conflict(self, who: np.ndarray, number: np.ndarray, words: np.ndarray, waves: np.ndarray) -> np.ndarray:
-        """Accesses for which another wave's last one to a word of theirs is not complete."""
+    def _open(self, who: np.ndarray, number: np.ndarray, words: np.ndarray, waves: np.ndarray) -> np.ndarray:
+        """Words of accesses to which another wave's last access is not complete."""
         other = who[words]
-        return np.any((other != waves) & (other != _NOBODY) & (number[words] > self.synchronized[other]), axis=1)
+        return (other != waves) & (other != _NOBODY) & (number[words] > self.synchronized[other])
+
+    def _passed(self, w: Waves, waves: np.ndarray) -> np.ndarray:
+        return self.barriers[w.group[waves]][:, None]
 
     def _checked(self, w: Waves, addresses: np.ndarray, size: int, what: str) -> tuple[np.ndarray, np.ndarray]:
         """The waves of the masked lanes, and the word of each of their accesses (n, words)."""
@@ -62,11 +68,14 @@ class Lds:
                 f"LDS at {int(addresses[np.argmax(unwritten)])} is read but was never written",
             )
         if size >= 4:
-            race = self._conflict(self._writer, self._written, words, waves[:, None])
+            race = np.any(self._open(self._writer, self._written, words, waves[:, None]), axis=1)
             if race.any():
                 writer = int(self._writer[words[np.argmax(race)]].max())
                 self._fail(w, race, f"LDS at {int(addresses[np.argmax(race)])} is read while wave {writer} writes it")
+            several = self._open(self._reader, self._read, words, waves[:, None])
             self._reader[words], self._read[words] = waves[:, None], numbers[waves][:, None]
+            several |= self._reader[words] != waves[:, None]
+            self._several[words[several]] = np.broadcast_to(self._passed(w, waves), words.shape)[several]
         return self.data[w.group[waves][:, None], addresses[:, None] + np.arange(size)]
 
     def store(self, w: Waves, addresses: np.ndarray, values: np.ndarray, numbers: np.ndarray) -> None:
@@ -76,8 +85,9 @@ class Lds:
         places = w.group[waves][:, None], addresses[:, None] + np.arange(size)
         if size >= 4:
             changes = np.any(self.data[places] != values, axis=1)
-            race = self._conflict(self._writer, self._written, words, waves[:, None])
-            race |= self._conflict(self._reader, self._read, words, waves[:, None])
+            race = self._open(self._writer, self._written, words, waves[:, None])
+            race |= self._open(self._reader, self._read, words, waves[:, None])
+            race = np.any(race | (self._several[words] == self._passed(w, waves)), axis=1)
             if (race & changes).any():
                 at = int(addresses[np.argmax(race & changes)])
                 self._fail(w, race & changes, f"LDS at {at} is written while another wave uses it")

@@ -109,6 +109,7 @@ class Schedule:
             members = (self.waves.group == group) & ~self.ended
             if self.signalled[members].all():
                 np.copyto(self.waves.lds.synchronized, self._complete, where=members)
+                self.waves.lds.barriers[group] += 1
                 self.waiting &= ~members
                 self.signalled &= ~members
 
