@@ -115,6 +115,40 @@ go:
 
 
 @every_chip
+def test_atomics_give_the_old_value(chip):
+    """Each thread takes a ticket, of both memories and widths; one compare-and-swap of all wins."""
+    body = f"""%lp = getelementptr i64, ptr addrspace(3) @s, i32 0
+  %first = icmp eq i32 %t, 0
+  br i1 %first, label %zero, label %go
+zero:
+  store i64 0, ptr addrspace(3) %lp
+  br label %go
+go:
+  {BARRIER}
+  %wide = zext i32 %t to i64
+  %total = getelementptr i64, ptr addrspace(1) %o, i32 64
+  %x = atomicrmw add ptr addrspace(1) %total, i64 1 syncscope("agent") monotonic
+  %y = atomicrmw add ptr addrspace(3) %lp, i64 4294967296 syncscope("workgroup") monotonic
+  %won = getelementptr i64, ptr addrspace(1) %o, i32 65
+  %pair = cmpxchg ptr addrspace(1) %won, i64 0, i64 7 syncscope("agent") monotonic monotonic
+  %z = extractvalue {{ i64, i1 }} %pair, 0
+  %z2 = shl i64 %z, 60
+  %sum = add i64 %x, %y
+  %r = xor i64 %sum, %z2
+  %q = getelementptr i64, ptr addrspace(1) %o, i32 %t
+  store i64 %r, ptr addrspace(1) %q
+  ret void"""
+    out = run(
+        body, chip, np.zeros(66, np.uint64), block=(64,), globals="@s = internal addrspace(3) global [1 x i64] undef"
+    )
+    tickets, lds, lost = out[:64] & 0xFFFFFFFF, out[:64] >> 32 & 0xFFFFFFF, out[:64] >> 60
+    np.testing.assert_array_equal(np.sort(tickets), np.arange(64))
+    np.testing.assert_array_equal(np.sort(lds), np.arange(64))
+    np.testing.assert_array_equal(np.sort(lost), [0] + [7] * 63)
+    assert (out[64], out[65]) == (64, 7)
+
+
+@every_chip
 def test_packed_halves(chip):
     body = """%p = getelementptr <8 x half>, ptr addrspace(1) %a, i32 %t
   %v = load <8 x half>, ptr addrspace(1) %p
