@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from ..dialects.dtypes import size as item_size
-from ..runtime import cuda
+from ..runtime import cuda, hip
 from ..runtime.errors import LaminaRuntimeError
+from ..runtime.gpu_device import Device
 from ..runtime.gpu_program import DEVICE_ALIGN, GpuProgram
 from ..runtime.program import Constants, OutputSpec
 from . import values, weights
@@ -41,8 +42,15 @@ def index_of(device: torch.device) -> int:
 
 @functools.cache
 def target_for(index: int) -> str:
-    """The target for GPU number `index`."""
-    return cuda.target_of(cuda.device(index))
+    """The target for GPU number `index`. A torch built for ROCm calls AMD's GPUs "cuda" too."""
+    if torch.version.hip is None:
+        return cuda.target_of(cuda.device(index))
+    return hip.architecture(torch.cuda.get_device_properties(index).gcnArchName)
+
+
+def gpu(index: int) -> Device:
+    """GPU number `index` of torch as the runtime knows it."""
+    return cuda.device(index) if torch.version.hip is None else hip.device(index)
 
 
 def load(
@@ -52,7 +60,9 @@ def load(
     from . import cuda_entry
 
     torch.cuda.init()
-    native = CudaNative(part, GpuProgram(manifest, image, cuda.device(index_of(device))), frozen)
+    native = CudaNative(part, GpuProgram(manifest, image, gpu(index_of(device))), frozen)
+    if torch.version.hip is not None:  # the native entry calls CUDA's driver
+        return native
     return cuda_entry.bind(native, graphs) or native
 
 

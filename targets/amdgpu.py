@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .gpu import KINDS, GpuTarget, no_kernel
+from .gpu import KINDS, GpuTarget, is_direct, no_kernel
 from .target import Features, Target
 
 # exp and exp2 are LLVM's own, tanh and erf in gpu_math; lamina-expand-math makes arithmetic of the others
@@ -17,9 +17,11 @@ EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
     assert isinstance(target, AmdgpuTarget)
+    if is_direct(kind):
+        return ("lamina-emit-gpu-direct", EXPAND, *_to_rocdl(target.cpu))
     if kind in KINDS or plain:
         return (f"lamina-emit-gpu-loops{{wave={target.wave}}}", EXPAND, *_to_rocdl(target.cpu))
-    if kind == "matmul":
+    if kind in ("matmul", "conv"):
         emitter = f"lamina-emit-gpu-matmul{{wave={target.wave} matrix={target.matrix}}}"
         return (emitter, EXPAND, *_to_rocdl(target.cpu))
     raise no_kernel(target, kind)

@@ -38,7 +38,13 @@ def _machine(triple: str, cpu: str, attributes: str) -> Any:
 def _module(target: Target, llvm_ir: str) -> Any:
     """The optimised module; code may be emitted from it once, which changes it."""
     machine = _machine(target.triple, target.cpu, target.attributes)
-    return optimised(target, machine, _with_version(as_functions(llvm_ir)), "__ocml_", definitions)
+    return optimised(target, machine, _with_version(_private(as_functions(llvm_ir))), "__ocml_", definitions)
+
+
+def _private(llvm_ir: str) -> str:
+    """`llvm_ir` with a thread's own memory where AMDGPU has it, in address space 5, seen through a generic pointer."""
+    there = r"\1%private\2 = alloca \3, addrspace(5)\n\1%\2 = addrspacecast ptr addrspace(5) %private\2 to ptr"
+    return re.sub(r"^( *)%(\w+) = alloca (.*)$", there, llvm_ir, flags=re.M)
 
 
 def _with_version(llvm_ir: str) -> str:

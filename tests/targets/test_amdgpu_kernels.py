@@ -189,14 +189,28 @@ def test_a_product_of_symbolic_rows(case, chip, fake):
     check(g, fake, [rng.standard_normal(s).astype(np.float16) for s in ((m, k), (n, k))], 4)
 
 
-def convolution():
+def convolution(dtype, channels, stride):
     return graph_of(
-        "conv", ("f32", (2, 3, 9, 8)), ("f32", (4, 3, 3, 3)), ("f32", (4,)), stride=(1, 1), padding=(1, 1),
-        dilation=(1, 1), groups=1, transposed=False, output_padding=(0, 0),
+        "conv", (dtype, (2, channels, 9, 8)), (dtype, (24, channels, 3, 3)), (dtype, (24,)), stride=(stride, stride),
+        padding=(1, 1), dilation=(1, 1), groups=1, transposed=False, output_padding=(0, 0),
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("case", "chip"), on_chips(["product_f64", "convolution"]))
-def test_plain_kernels(case, chip, fake):
-    graph = {"product_f64": lambda: product("f64", (), 12, 10, 20), "convolution": convolution}[case]()
-    check(graph, fake, plain=True)
+OTHERS = {
+    "convolution": convolution("f32", 3, 1),
+    "convolution_f16": convolution("f16", 8, 2),
+    "cumsum": graph_of("cumsum", ("f32", (20, 33)), dim=1),
+    "sort": graph_of("sort", ("f32", (7, 40)), dim=1, descending=False, stable=True),
+}
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips(OTHERS))
+def test_convolutions_and_direct_ops(case, chip, fake):
+    if case == "sort" and chip == "gfx90a":
+        pytest.skip("the emulator has no scratch memory of gfx90a")
+    check(OTHERS[case], fake, scale=4)
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips(["f64"]))
+def test_a_plain_product(case, chip, fake):
+    check(product(case, (), 12, 10, 20), fake, plain=True)
