@@ -17,6 +17,7 @@ ones are tables of instructions.
 """
 
 from . import (
+    carry_ops,
     compare_ops,
     conversion_ops,
     division_ops,

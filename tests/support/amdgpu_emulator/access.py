@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from .operands import F16, F32, F64, I32, I64, U32, U64
-from .waves import HALF, Waves
+from .registers import HALF
+from .waves import Waves
 
 _WORDS = {"dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
 _SMALL = {"ubyte": (1, False), "sbyte": (1, True), "byte": (1, False), "u8": (1, False), "i8": (1, True)}

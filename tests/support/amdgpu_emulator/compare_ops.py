@@ -7,9 +7,9 @@ import numpy as np
 from .chips import Chip
 from .disassembly import Instruction
 from .operands import TYPES, U32, Operand, parse_operand
+from .registers import EXEC, VCC
 from .registry import Run, builds
 from .vector_alu import source
-from .waves import EXEC, VCC
 
 _RELATIONS = {"lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 _RELATIONS |= {"ne": np.not_equal, "lg": lambda x, y: (x < y) | (x > y)}

@@ -12,9 +12,9 @@ from .chips import Chip
 from .disassembly import Instruction
 from .float_ops import fma16, fma64, ldexp
 from .operands import BITS, F16, F32, F64, MASK, TYPES, Operand, parse_operand
+from .registers import VCC
 from .registry import ALU, Alu, Run, builds
 from .vector_alu import source
-from .waves import VCC
 
 # Per type: bits of the mantissa, of the exponent; the distance at which to scale, and by how much.
 _FORMATS = {F32: (23, 8, 96, 64), F64: (52, 11, 768, 128)}

@@ -8,9 +8,10 @@ from .chips import Chip
 from .disassembly import Instruction
 from .integer_ops import count_bits
 from .operands import U32, parse_operand, scalar_reader, vector_reader
+from .registers import register_name
 from .registry import Run, builds, refuse
 from .vector_alu import flags
-from .waves import Waves, register_name
+from .waves import Waves
 
 
 @builds(r"v_readfirstlane_b32|v_readlane_b32")

@@ -15,8 +15,9 @@ from .errors import EmulatorError
 from .lds import Lds
 from .memory import Memory
 from .program import program_of
+from .registers import EXEC, TTMP
 from .schedule import Schedule
-from .waves import EXEC, TTMP, Waves
+from .waves import Waves
 
 BATCH = 16384  # lanes that run at once: enough for numpy, few enough for the caches
 Shape = tuple[int, int, int]

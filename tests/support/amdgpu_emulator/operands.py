@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from .errors import EmulatorError
-from .waves import AGPR, EXEC, FLAT_SCRATCH, M0, NULL, TTMP, VCC, Waves
+from .registers import AGPR, EXEC, FLAT_SCRATCH, M0, NULL, TTMP, VCC
+from .waves import Waves
 
 U8, U16, U32, U64 = np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32), np.dtype(np.uint64)
 I8, I16, I32, I64 = np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.int32), np.dtype(np.int64)

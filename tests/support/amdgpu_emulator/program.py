@@ -15,9 +15,10 @@ from .chips import Chip
 from .disassembly import Instruction, disassemble
 from .errors import EmulatorError
 from .operands import U64, parse_operand, scalar_reader
+from .registers import EXEC, VCC
 from .registry import ALU, Run, find_builder, refuse
 from .vector_alu import build_alu, build_dual
-from .waves import EXEC, VCC, Waves
+from .waves import Waves
 
 
 class Kind(Enum):

@@ -10,8 +10,9 @@ from .chips import Chip
 from .disassembly import Instruction
 from .memory import Fault
 from .operands import I64, U32, U64, parse_operand, scalar_reader
+from .registers import SCALAR
 from .registry import Run, builds, refuse
-from .waves import SCALAR, Waves
+from .waves import Waves
 
 _SMALL = {"u8": np.uint8, "i8": np.int8, "u16": np.uint16, "i16": np.int16}
 

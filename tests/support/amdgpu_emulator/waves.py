@@ -21,26 +21,10 @@ from .chips import Chip
 from .counters import Counters
 from .errors import EmulatorError
 from .memory import Memory
+from .registers import AGPR, EXEC, FLAT_SCRATCH, HALF, NULL, SCALAR, SCALARS, register_name
 
 if TYPE_CHECKING:
     from .lds import Lds
-
-# Rows of scalar registers beyond s105, and of the AGPRs among the vector registers.
-VCC, TTMP, M0, NULL, EXEC, FLAT_SCRATCH = 106, 108, 124, 125, 126, 128
-AGPR = 256
-_SCALARS = 130
-SCALAR = 1024  # what the counters call scalar register 0
-HALF = (2048, 3072)  # and the lower and upper half of v0, for loads of 16 bits
-
-
-def register_name(row: int, scalar: bool = False) -> str:
-    """A row as assembly text has it."""
-    if not scalar:
-        return f"v{row}" if row < AGPR else f"a{row - AGPR}"
-    for start, name in ((FLAT_SCRATCH, "flat_scratch"), (EXEC, "exec"), (TTMP, "ttmp"), (VCC, "vcc")):
-        if row >= start and row not in (M0, NULL):
-            return f"{name}{row - TTMP}" if name == "ttmp" else f"{name}_{('lo', 'hi')[row - start]}"
-    return {M0: "m0", NULL: "null"}.get(row, f"s{row}")
 
 
 class Waves:
@@ -57,9 +41,9 @@ class Waves:
         self._limits = (vector_limit, AGPR + agpr_limit)
         self._v_known = np.zeros(self.v.shape, bool)
         self._v_full = [False] * len(self.v)
-        self.s = np.zeros((_SCALARS, self.count), np.uint32)
+        self.s = np.zeros((SCALARS, self.count), np.uint32)
         self._s_known = np.zeros(self.s.shape, bool)
-        self._s_full = [False] * _SCALARS
+        self._s_full = [False] * SCALARS
         self._s_known[NULL], self._s_full[NULL] = True, True
         self.scc = np.zeros(self.count, bool)
         self.counters = Counters(self.count)
