@@ -1,7 +1,7 @@
 """From the sums of a product in registers to the kernel's outputs: bias, rounding, fused ops, stores.
 
 The root's result at a point is its sum plus bias, rounded to the root's dtype as eager rounds it; the fused ops are
-evaluated on that by the evaluator of all stages, `V` columns at a time. Threads hold pairs of columns (`fragments` says
+evaluated on that by the evaluator of all stages, `V` columns at a time. Threads hold pairs of columns (`fragment` says
 where). 16-bit pairs are first exchanged among four lanes, so that each has eight columns: one 16-byte store, and
 16-byte loads of a residual.
 """
@@ -35,9 +35,10 @@ class Limits:
 
 
 class Epilogue:
-    """Writes the outputs of `stage`'s kernel, whose root is `product`'s."""
+    """Writes the outputs of `stage`'s kernel, whose root is `product`'s; all but `apart`, which its caller writes."""
 
-    def __init__(self, stage: GpuStage, product: Product):
+    def __init__(self, stage: GpuStage, product: Product, apart: ir.Value | None = None):
+        self.outputs = [o for o in zip(stage.kernel.graph.results, stage.outputs) if apart is None or o[0] != apart]
         self.stage, self.product, self.b = stage, product, stage.b
         self.ptx = Ptx(stage)
         self.element = ir.RankedTensorType(product.root.results[0].type).element_type
@@ -48,10 +49,10 @@ class Epilogue:
     def fragment(
         self, batch: Dim, row: Dim, column: Dim, sums: Sequence[ir.Value], rows: Limits, columns: Limits
     ) -> None:
-        """Write the sums of one thread: of rows `row` and `row + 8`, of two columns in every eight from `column` on, a multiple of 8.
+        """Write the sums of one thread: of rows `row` and `row + 8`, of two columns in every eight from `column` on.
 
-        Sum `4 j + 2 h + e` is of row `row + 8 h` and column `column + 8 j + 2 quad + e`, where `quad` is the symbol of
-        the thread's number among four.
+        `column` is a multiple of 8. Sum `4 j + 2 h + e` is of row `row + 8 h` and column `column + 8 j + 2 quad + e`,
+        where `quad` is the symbol of the thread's number among four.
         """
         self.column, self.row_limits, self.column_limits = column, rows, columns
         self.batch = self._symbol("batch", batch, self.product.batches)
@@ -123,7 +124,7 @@ class Epilogue:
         graph, p = self.stage.kernel.graph, self.product
         flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
         ev.known[p.root.results[0]] = self._known(ev, flat, value)
-        for result, buffer in zip(graph.results, self.stage.outputs):
+        for result, buffer in self.outputs:
             ev.store(buffer, flat, ev.at(result, ev.ranges.delinearize(flat, graph.shape(result))))
 
     def _known(self, ev: ThreadValues, flat: Dim, value: ir.Value) -> Known:

@@ -23,6 +23,7 @@ FIXED_US = 1.2  # a tile's first loads and its epilogue
 SPLIT_US = 2.5  # launch and latency of a second stage
 SPLITS = (1, 2, 3, 4, 6, 8)
 MOST_STAGES = 16
+MOST_SYMBOLIC = 128 * 128  # of a tile where N is symbolic: its elements are written one by one, which is much code
 PROMOTE = ((1023, 2), (2047, 4), (1 << 62, 8))  # (elements of K at most, blocks)
 
 
@@ -76,7 +77,7 @@ def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, pro
     )  # blocks of 32 elements: no larger error than in plain f32
     choices = []
     for tiles in PROMOTED if promoted else (*CONFIGURATIONS, *SHARING):
-        if turned and tiles.n % 64:
+        if turned and tiles.n % 64 or not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
             continue
         for splits in SPLITS:
             made = _completed(tiles, splits, promote)

@@ -120,10 +120,6 @@ class Ptx:
         }
         self.b.op("nvvm.setmaxregister", (), attributes=attributes)
 
-    def barrier(self, number: int, threads: int) -> None:
-        """Wait for `threads` threads at named barrier `number` (1 to 15)."""
-        self.inline(f"bar.sync {number}, {threads};", "~{memory}", ())
-
     # -- shared memory ---------------------------------------------------------------------------------------------
     def shared(self, offset: Dim) -> ir.Value:
         """The address of a byte of dynamic shared memory."""
@@ -198,10 +194,13 @@ class Ptx:
         """End a group of products."""
         self.b.op("nvvm.wgmma.commit.group.sync.aligned", ())
 
-    def wgmma_wait(self, pending: int, sums: Sequence[ir.Value] = ()) -> list[ir.Value]:
+    def wgmma_wait(
+        self, pending: int, sums: Sequence[ir.Value] = (), kept: Sequence[ir.Value] = ()
+    ) -> list[ir.Value]:
         """Wait until at most `pending` groups are under way.
 
-        The sums that are read next go through the wait: nothing else tells LLVM that they were not there before it.
+        The sums that are read next go through the wait: nothing else tells LLVM that they were not there before it,
+        nor that the operands in registers, `kept`, were read until then.
         """
         if not sums:
             group = ir.IntegerAttr.get(self.b.i64, pending)
@@ -209,9 +208,10 @@ class Ptx:
             return []
         parts = [x for s in sums for x in self.unpack(s)]
         count = len(parts)
-        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["~{memory}"])
+        given = [str(i) for i in range(count)] + ["r"] * len(kept)
+        constraints = ",".join(["=f"] * count + given + ["~{memory}"])
         waited = self.inline(
-            f"wgmma.wait_group.sync.aligned {pending};", constraints, parts, self.struct([self.b.f32] * count)
+            f"wgmma.wait_group.sync.aligned {pending};", constraints, [*parts, *kept], self.struct([self.b.f32] * count)
         )
         assert waited is not None
         done = self.unpack(waited)
@@ -219,9 +219,13 @@ class Ptx:
         return [self.pack(done[i : i + size]) for i in range(0, count, size)]
 
     def wgmma(
-        self, sums: ir.Value, a: ir.Value, c: ir.Value, n: int, dtype: str, turned: tuple[bool, bool] = (False, False)
-    ) -> ir.Value:
-        """`sums + A B` of 64 x n in f32; `a` and `c` describe A and B in shared memory, `turned` says which are K by rows."""
+        self, sums: ir.Value, a: ir.Value, c: ir.Value, n: int, dtype: str, turned: tuple[bool, bool] = (False, False),
+        fresh: bool = False,
+    ) -> ir.Value:  # fmt: skip
+        """`sums + A B` of 64 x n in f32; `a` and `c` describe A and B in shared memory, `turned` says which are K by rows.
+
+        If `fresh` it is `A B`, whatever the sums were.
+        """
         b, k = self.b, {"bf16": 16, "f16": 16, "tf32": 8}[dtype]
         one = b.attribute("#nvvm.wgmma_scale_in<one>")
         return b.value(
@@ -234,10 +238,28 @@ class Ptx:
             typeD=b.attribute("#nvvm.wgmma_type<f32>"),
             scaleA=one,
             scaleB=one,
-            scaleD=b.attribute("#nvvm.wgmma_scale_out<one>"),
+            scaleD=b.attribute(f"#nvvm.wgmma_scale_out<{'zero' if fresh else 'one'}>"),
             layoutA=b.attribute(f"#nvvm.mma_layout<{'col' if turned[0] else 'row'}>"),
             layoutB=b.attribute(f"#nvvm.mma_layout<{'row' if turned[1] else 'col'}>"),
         )
+
+    def wgmma_registers(self, sums: ir.Value, a: Sequence[ir.Value], c: ir.Value, n: int, dtype: str) -> ir.Value:
+        """`sums + A B` of 64 x n x 16, A in four i32 of pairs a thread, B in shared memory, K by rows.
+
+        Pair `h + 2 j` of a thread is of row `r + 8 h`, columns `8 j + 2 quad`: where sums of 64 x 16 lie, too.
+        """
+        parts = self.unpack(sums)
+        count = len(parts)
+        names = ", ".join(f"${i}" for i in range(count))
+        words = ", ".join(f"${2 * count + i}" for i in range(4))
+        text = (
+            f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{dtype}.{dtype} "
+            f"{{{names}}}, {{{words}}}, ${2 * count + 4}, p, 1, 1, 1; }}"
+        )
+        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["r"] * 4 + ["l"])
+        made = self.inline(text, constraints, [*parts, *a, c], sums.type)
+        assert made is not None
+        return made
 
     # -- structs ---------------------------------------------------------------------------------------------------
     def struct(self, types: Sequence[ir.Type]) -> ir.Type:

@@ -21,14 +21,13 @@ BARRIER_BYTES = 8
 
 @dataclass(frozen=True)
 class Ring:
-    """`stages` stages of `stage_bytes` from byte `first`; their barriers from byte `barriers` on."""
+    """`stages` stages of `stage_bytes` from the start of dynamic shared memory; their barriers from byte `barriers` on."""
 
     ptx: Ptx
     stages: int
     stage_bytes: int
     barriers: int
     consumer_warps: int
-    first: int = 0
 
     def initialise(self) -> None:
         """Make the barriers: one thread does, and the block synchronises before anyone uses them."""
