@@ -1,0 +1,150 @@
+"""On a machine with an NVIDIA GPU: matrix products against float64. `python tests/gpu/run_products.py`.
+
+Views, batches, symbolic sizes, fused ops and non-finite values through `torch.compile`, convolutions as artifacts. Memory
+held NaN before; our error may be twice eager's. It is no pytest file: the suite runs where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from run import Failures, distance  # noqa: E402
+
+import lamina  # noqa: E402
+import lamina.frontend.dynamo  # noqa: E402, F401
+
+FLOOR = 1.2e-7  # relative: half a unit of f32
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(shape, device="cuda").to(dtype)
+
+
+def wide(*shape: int) -> torch.Tensor:
+    return normal(*shape, dtype=torch.float32)
+
+
+def heads(x: torch.Tensor) -> torch.Tensor:
+    return x.view(4, 128, 8, 64).transpose(1, 2)
+
+
+# name: (function, one set of operands, or several of which sizes are symbolic)
+CASES: dict[str, tuple[Callable[..., torch.Tensor], Sequence[Sequence[torch.Tensor]]]] = {}
+
+
+def case(name: str, function: Callable[..., torch.Tensor], *sets: Sequence[torch.Tensor]) -> None:
+    CASES[name] = function, sets
+
+
+def make_cases() -> None:
+    w = normal(3072, 768)
+    case("symbolic rows", lambda x, w: F.gelu(F.linear(x, w)), *((normal(m, 768), w) for m in (2, 37, 128, 300, 1000)))
+    sizes = ((64, 72, 80), (100, 33, 50), (257, 512, 1030), (2, 3, 4))
+    case("all symbolic", lambda a, b: a @ b, *((normal(m, k), normal(k, n)) for m, k, n in sizes))
+    sizes = ((3, 50, 70), (8, 128, 128))
+    case("symbolic batch", lambda a, b: a @ b.mT, *((normal(b, m, 64), normal(b, n, 64)) for b, m, n in sizes))
+    case("slices", lambda x, w: F.linear(x[:, 768:1536], w[:, :768]) + 1, (normal(512, 2304), normal(1000, 800)))
+    case("odd slices", lambda x, w: F.linear(x[:, 3:771], w), (normal(512, 2304), normal(1000, 768)))
+    case("heads", lambda q, k: heads(q) @ heads(k).mT, (normal(4, 128, 512), normal(4, 128, 512)))
+    case("expanded", lambda a, b: a @ b.expand(6, 128, 96), (normal(6, 64, 128), normal(1, 128, 96)))
+    case("fused operands", lambda a, b, c: (a.relu() * 2) @ (b + c), (normal(300, 512), normal(512, 256), normal(512, 256)))  # fmt: skip
+    operands = (normal(333, 264), normal(520, 264), normal(520), normal(333, 520))
+    case("epilogue", lambda x, w, b, y: torch.relu(F.linear(x, w, b) + y) * y, operands)
+    case("transposed", lambda a, b: a.t() @ b, (normal(1000, 136), normal(1000, 264)))
+    case("odd everything", lambda a, b: a @ b, (normal(333, 521), normal(521, 779)))
+    case("odd columns", lambda a, b: F.linear(a, b), (normal(300, 264), normal(50257, 264)))
+    case("one row", lambda a, b, c: F.linear(a, b, c), (normal(1, 4096), normal(4096, 4096), normal(4096)))
+    case("few rows, long", lambda a, b, c: F.linear(a, b, c), (normal(3, 14336), normal(2047, 14336), normal(2047)))
+    case("f16", lambda a, b: a @ b, (normal(999, 1000, dtype=torch.float16), normal(1000, 1000, dtype=torch.float16)))
+    case("f32", lambda a, b: F.linear(a, b) * 0.5, (wide(4, 333, 512), wide(1030, 512)))
+    case("f32 turned", lambda a, b: a.t() @ b, (wide(600, 1000), wide(600, 777)))
+    case("f32 batch", lambda a, b: a @ b, (wide(3, 300, 1028), wide(3, 1028, 257)))
+    case("f32 small", lambda a, b: a @ b, (wide(48, 128, 64), wide(48, 64, 128)))
+    case("f32 few rows", lambda a, b: F.linear(a, b), (wide(16, 4097), wide(1001, 4097)))
+
+
+def check(function: Callable[..., torch.Tensor], sets: Sequence[Sequence[torch.Tensor]]) -> None:
+    """All sets of one case, and that nothing fell back to torch."""
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="lamina", dynamic=len(sets) > 1)
+    for given in sets:
+        with torch.no_grad():
+            expected, exact = function(*given), function(*(t.double() for t in given))
+            poison = torch.full_like(expected, float("nan"))
+            del poison  # the allocator gives this memory to the result
+            made = compiled(*given)
+        assert made.shape == expected.shape and made.dtype == expected.dtype
+        error, eagers = distance(made, exact), distance(expected, exact)
+        assert error <= max(2 * eagers, FLOOR), f"{[tuple(t.shape) for t in given]}: {error:.1e}, eager {eagers:.1e}"
+    assert not lamina.stats()["fallback"], lamina.stats()["fallback"]
+
+
+def non_finite() -> None:
+    """Infinities and NaN come out of an f32 product where torch's come out."""
+    a, b = wide(512, 2048), wide(2048, 1024)
+    a[3, 5], a[7, 9], b[11, 2], a[20, 4], a[21, :] = float("inf"), float("nan"), -float("inf"), 3.4e38, 1e-39
+    b[4] = 0.5
+    torch._dynamo.reset()
+    made, expected = torch.compile(lambda a, b: a @ b, backend="lamina", dynamic=False)(a, b), a @ b
+    finite = torch.isfinite(expected)
+    assert torch.equal(torch.isfinite(made), finite) and torch.equal(torch.isnan(made), torch.isnan(expected))
+    infinite = torch.isinf(expected)
+    assert torch.equal(made[infinite], expected[infinite])
+    torch.testing.assert_close(made[finite], expected[finite], rtol=1e-4, atol=1e-3)
+
+
+class Block(nn.Module):
+    """Two convolutions around which an image goes."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.a, self.b = (nn.Conv2d(channels, channels, 3, padding=1, bias=i > 0) for i in range(2))
+        self.m, self.n = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x + self.n(self.b(torch.relu(self.m(self.a(x))))))
+
+
+def convolutions(dtype: torch.dtype) -> None:
+    """A small network as an artifact for both targets."""
+    stem = (nn.Conv2d(3, 64, 7, 2, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1), Block(64))
+    rest = (
+        nn.Conv2d(64, 128, 1, 2),
+        nn.Conv2d(128, 128, 3, padding=1, groups=4),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+    model = nn.Sequential(*stem, *rest, nn.Linear(128, 10)).eval().to(dtype)
+    x = torch.randn(4, 3, 128, 128).to(dtype)
+    program = torch.export.export(model, (x,))
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = Path(folder, "m.lamina")
+        lamina.export(program, targets=["sm_90a", "sm_80"]).save(path)
+        expected: Any = model(x)
+        exact = model.double()(x.double())
+        for target in ("sm_90a", "sm_80"):
+            made = torch.from_dlpack(lamina.load(path, device="cuda:0", target=target)(x.cuda())).cpu()
+            error, eagers = distance(made, exact), distance(expected, exact)
+            assert error <= max(2 * eagers, 1e-6), f"{target}: {error:.1e}, eager {eagers:.1e}"
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    make_cases()
+    failures = Failures()
+    for name, (function, sets) in CASES.items():
+        failures.run(name, lambda f=function, s=sets: check(f, s))
+    failures.run("non-finite values", non_finite)
+    for dtype in (torch.float32, torch.bfloat16):
+        failures.run(f"convolutions {dtype}", lambda d=dtype: convolutions(d))
+    failures.report("products")
