@@ -10,7 +10,12 @@ together, each instruction as a few numpy operations. Beyond what hardware tells
 * reading a register or LDS that was never written;
 * using a register before an `s_waitcnt` covers the load into it;
 * LDS used by two waves without a barrier between (words and wider accesses);
-* a barrier that not all waves reach, a matrix instruction with lanes off, an instruction the emulator does not know.
+* a barrier that not all waves signal, a matrix instruction with lanes off, an instruction the emulator does not know.
+
+Not modelled: the `s_nop` wait states that some results need (LLVM inserts them), caches and the order of global
+memory between waves (a store is seen at once), the 1 ulp by which transcendental instructions may be off, other
+rounding and denormal modes, waves of 64 lanes on RDNA, preloaded arguments, scratch on gfx90a, time. What is not there
+(images, loads straight to LDS, transposing loads, sparse matrices, 4-bit integers) is refused by name.
 
 Read in this order: `launch`, `schedule`, `program`, `waves`, `vector_alu`; the files ending in `_ops` and the memory
 ones are tables of instructions.
