@@ -25,7 +25,7 @@ from .arrays import gather_inputs
 @click.option("--check", metavar="MODEL.pt2", default=None, help="Compare with the model in eager torch.")
 @click.option("--entry", default="main", show_default=True, help="The entry point.")
 @click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
-@click.option("--device", "-d", default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:N.")
+@click.option("--device", "-d", default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:N, hip, hip:N.")
 @click.option("--verify", is_flag=True, help="Check the hashes of the weights.")
 def run_command(artifact, files, random, sizes, seed, output, check, entry, target, device, verify) -> None:
     """Run ARTIFACT and describe its results.

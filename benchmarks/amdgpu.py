@@ -1,0 +1,66 @@
+"""What kernels for AMD GPUs ask of the chips: registers, LDS, occupancy, matrix share; writes results/amdgpu.md.
+
+Nothing is timed: there is no AMD GPU here. The numbers come from the code objects (tests/support/amdgpu_emulator/occupancy.py
+says how), so anybody with LLVM's disassembler gets the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from support.amdgpu_emulator.occupancy import table  # noqa: E402
+
+from lamina.compiler.api import compile_graph  # noqa: E402
+from lamina.dialects.record import Graph, TensorType  # noqa: E402
+from lamina.runtime.gpu_image import unpack  # noqa: E402
+
+CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
+RESULTS = Path(__file__).parent / "results" / "amdgpu.md"
+HEADER = """# Kernels for AMD GPUs, as compiled
+
+Written by `benchmarks/amdgpu.py`; nothing here was timed. *waves*: how many a SIMD can hold. *slots*: matrix instructions among all instructions of the loop that has
+them. *busy*: a bound on how much of the time one wave keeps its matrix unit busy. Sizes are 8192 x 4096 for loops, 4096 x 4096 x 4096 for products.
+"""
+
+
+def graph_of(op: str, *types: tuple[str, tuple[int, ...]], **attributes: object) -> Graph:
+    """One op on inputs of these types; its first result is the output."""
+    g = Graph()
+    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
+    g.add_output(made[0] if isinstance(made, tuple) else made)
+    return g
+
+
+def kernels() -> dict[str, Graph]:
+    """The kernels of the table."""
+    rows, square = (8192, 4096), (4096, 4096)
+    made = {
+        "add f32": graph_of("add", ("f32", rows), ("f32", rows)),
+        "gelu bf16": graph_of("gelu", ("bf16", rows)),
+        "softmax f32": graph_of("softmax", ("f32", rows), dim=1),
+        "layer_norm bf16": graph_of("layer_norm", *[("bf16", s) for s in (rows, rows[1:], rows[1:])], dims=1, eps=1e-5),
+        "sum of columns f32": graph_of("sum", ("f32", rows), dims=(0,), keepdim=False),
+    }
+    return made | {f"matmul {t}": graph_of("matmul", (t, square), (t, square)) for t in ("f16", "bf16", "f32")}
+
+
+def main() -> None:
+    """Compile all for all chips and write the tables."""
+    parts = [HEADER]
+    for chip in CHIPS:
+        codes = {}
+        for name, graph in kernels().items():
+            program = compile_graph(graph, chip)
+            if reasons := [facts["reason"] for facts in program.manifest["kernels"].values() if facts["reason"]]:
+                raise SystemExit(f"{name} for {chip} is plain: {reasons[0]}")
+            for kernel in unpack(program.image)[1]:
+                codes[name] = unpack(kernel)[1][0]
+        parts.append(f"## {chip}\n\n{table(codes)}\n")
+    RESULTS.write_text("\n".join(parts))
+
+
+if __name__ == "__main__":
+    main()
