@@ -16,7 +16,8 @@ from .rewriter import Match, Patterns, Replacement
 
 _ALL = Patterns()
 Shape = tuple[Dim, ...]
-_BELOW = ("matmul", "conv", "attention", "pointwise", "row", "gather")
+# What it is worth to be in the shape of an op of these categories: with the first three an op is an epilogue.
+_BELOW = {"matmul": 2, "conv": 2, "attention": 2, "pointwise": 1, "row": 1, "gather": 1}
 
 
 @register
@@ -104,25 +105,32 @@ def before_reshape(shape: Shape, old: Shape, new: Shape) -> Shape | None:
     return tuple(result[next((i for i, d in enumerate(result) if d != 1), len(result)) :])
 
 
-def _sunk_operand(m: Match) -> tuple[Match, ir.Value] | None:
-    """The reshape to move below `m` and its source: one of the result's shape, of a value worth being next to."""
-    for x in m.operands:
-        reshape = m.made_by("reshape", x)
-        if reshape is None or type_of(x).shape != m.type.shape:
-            continue
-        source = reshape["x"]
-        maker = m.producer(source)
-        if maker is not None and maker.cls.category in _BELOW:
-            return reshape, source
-    return None
+def _worth(m: Match, value: ir.Value) -> int:
+    """What `m` gains by having the shape of `value`, one of its operands' sources."""
+    maker = m.producer(value)
+    return _BELOW.get(maker.cls.category, 0) if maker else 0
+
+
+def _sunk_source(m: Match) -> ir.Value | None:
+    """The source of the reshape to move below `m`: one to the result's shape, of the value most worth being next to."""
+    full = [x for x in m.operands if x is not None and type_of(x).shape == m.type.shape]
+    sources = [reshape["x"] for x in full if (reshape := m.made_by("reshape", x))]
+    source = max(sources, key=lambda s: _worth(m, s), default=None)
+    if source is None or not _worth(m, source):
+        return None
+    # The full operands that have the new shape already, and those that will need a reshape of their own. A sink has to
+    # gain by that measure, or else lower the rank, so that none undoes another.
+    old = type_of(source).shape
+    near = sum(_worth(m, s) for s in sources if type_of(s).shape == old)
+    far = sum(_worth(m, x) for x in full if not m.made_by("reshape", x))
+    return source if (near, len(m.type.shape)) > (far, len(old)) else None
 
 
 def sink_below_pointwise(m: Match) -> Replacement:
     """`f(reshape(a), b)` is `reshape(f(a, reshape(b)))`."""
-    found = _sunk_operand(m)
-    if found is None or len(m.op.results) != 1:
+    source = _sunk_source(m)
+    if source is None or len(m.op.results) != 1:
         return None
-    _, source = found
     old, new = type_of(source).shape, m.type.shape
     operands: list[ir.Value | None] = []
     for x in m.operands:
@@ -143,10 +151,9 @@ def sink_below_pointwise(m: Match) -> Replacement:
 
 def sink_below_softmax(m: Match) -> Replacement:
     """`softmax(reshape(a))` is `reshape(softmax(a))` if the reshape leaves the softmax dim alone."""
-    found = _sunk_operand(m)
-    if found is None:
+    source = _sunk_source(m)
+    if source is None:
         return None
-    _, source = found
     old, new = type_of(source).shape, m.type.shape
     dim = normalize_dim(m.attributes["dim"], len(new))
     for before, after in dim_groups(old, new) or []:

@@ -28,3 +28,34 @@ func.func @stays(%x: tensor<6x8xf32>, %y: tensor<2x1x8xf32>) -> tensor<2x3x8xf32
   %2 = "lamina.add"(%1, %y) : (tensor<2x3x8xf32>, tensor<2x1x8xf32>) -> tensor<2x3x8xf32>
   return %2 : tensor<2x3x8xf32>
 }
+
+// -----
+
+// Where both operands are worth being next to, the matmul wins, though both could be had by turns for ever.
+// CHECK-LABEL: @residual
+// CHECK: %[[L:.*]] = "lamina.linear"
+// CHECK: %[[R:.*]] = "lamina.reshape"(%{{.*}}) {shape = ["6", "8"]}
+// CHECK-NEXT: %[[A:.*]] = "lamina.add"(%[[L]], %[[R]]) : (tensor<6x8xf32>, tensor<6x8xf32>) -> tensor<6x8xf32>
+// CHECK-NEXT: "lamina.reshape"(%[[A]])
+// CHECK-NEXT: return
+func.func @residual(%x: tensor<2x3x8xf32>, %y: tensor<6x8xf32>, %w: tensor<8x8xf32>) -> tensor<2x3x8xf32> {
+  %0 = "lamina.neg"(%x) : (tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+  %1 = "lamina.linear"(%y, %w) : (tensor<6x8xf32>, tensor<8x8xf32>) -> tensor<6x8xf32>
+  %2 = "lamina.reshape"(%1) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
+  %3 = "lamina.add"(%2, %0) : (tensor<2x3x8xf32>, tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+  return %3 : tensor<2x3x8xf32>
+}
+
+// -----
+
+// Of equals the one of lower rank wins, here the operand that needs no reshape.
+// CHECK-LABEL: @equals
+// CHECK: "lamina.add"({{.*}}) : (tensor<6x8xf32>, tensor<6x8xf32>) -> tensor<6x8xf32>
+// CHECK-NEXT: return
+func.func @equals(%x: tensor<2x3x8xf32>, %y: tensor<6x8xf32>) -> tensor<6x8xf32> {
+  %0 = "lamina.neg"(%x) : (tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+  %1 = "lamina.reshape"(%0) {shape = ["6", "8"]} : (tensor<2x3x8xf32>) -> tensor<6x8xf32>
+  %2 = "lamina.neg"(%y) : (tensor<6x8xf32>) -> tensor<6x8xf32>
+  %3 = "lamina.add"(%1, %2) : (tensor<6x8xf32>, tensor<6x8xf32>) -> tensor<6x8xf32>
+  return %3 : tensor<6x8xf32>
+}

@@ -8,6 +8,7 @@ from mlir import ir
 from support.interpret_module import interpret
 
 from lamina.dialects.record import Graph, TensorType
+from lamina.passes.graph import rewriter
 from lamina.passes.graph.dataflow import entry_functions, functions, read_function
 from lamina.passes.graph.form_kernels import group_ops
 from lamina.passes.graph.import_graph import import_graph
@@ -75,3 +76,20 @@ def test_thousand_ops_are_grouped_in_a_fraction_of_a_second():
     groups = group_ops(flow)
     assert time.process_time() - start < 0.6  # 0.1 s on an idle core
     assert len(groups.alive) <= 401
+
+
+def test_reshapes_on_both_sides_of_a_sum_are_sunk_once(monkeypatch):
+    """Residuals of [batch, rows, features] beside linear layers of flattened rows: each could sink below the other."""
+    graph = Graph()
+    x = graph.add("tanh", graph.add_input("x", TensorType("f32", (2, 3, 8))))
+    w = graph.add_input("w", TensorType("f32", (8, 8)), "weight")
+    for _ in range(3):
+        h = graph.add("linear", graph.add("reshape", graph.add("softmax", x, dim=-1), shape=(6, 8)), w, None)
+        x = graph.add("add", graph.add("reshape", h, shape=(2, 3, 8)), x)
+    graph.add_output(x)
+    module = import_graph(graph)
+    built = []
+    build = rewriter.build
+    monkeypatch.setattr(rewriter, "build", lambda *args: built.append(args[0]) or build(*args))
+    run(module, "lamina-sink-reshapes")
+    assert built.count("add") == 3 and len(built) < 20  # 13; hundreds where two sinks undo each other
