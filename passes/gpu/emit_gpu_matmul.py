@@ -5,8 +5,8 @@ Which code computes a product, in this order:
 | code | where |
 |---|---|
 | `matmul_rows` | at most 16 rows of floats that tensor cores do not take, or not from where B lies |
-| `matmul_waves` | f16, bf16 and f32 by the matrix instructions of waves: AMD's, and `mma.sync` |
 | `matmul_wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large |
+| `matmul_waves` | f16, bf16 and f32 by the matrix instructions of waves: AMD's, and `mma.sync` |
 | `matmul_simt` | everything else |
 """
 
@@ -28,7 +28,7 @@ from .matmul_sums import emit_sums
 from .matmul_tiles import choose_tiles
 from .matmul_waves import WaveProduct
 from .matmul_wgmma import WgmmaProduct, sums_pitch
-from .matrix_units import unit_for
+from .matrix_units import Unit, unit_for
 from .mma_sync import MMA_SYNC
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
@@ -58,26 +58,26 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
     tensor_cores = wgmma and product.dtype in ("bf16", "f16") and in_place(product, product.b, product.n) is not None
     if suits_rows(product) and not tensor_cores:
         RowsProduct(kernel, product).emit()
-    elif wgmma and _suits_wgmma(product) and not isinstance(product.a, GroupWeights):
+    elif wgmma and _suits_wgmma(product):
         _emit_wgmma(kernel, product)
-    elif (
-        product.k != 0
-        and product.root.name != "lamina.conv"
-        and (unit := MMA_SYNC if _suits_mma_sync(product, matrix) else unit_for(matrix, product.dtype))
-    ):
+    elif unit := _unit(product, matrix):
         WaveProduct(kernel, product, unit).emit()
     else:
         SimtProduct(kernel, product).emit()
 
 
-def _suits_mma_sync(p: Product, matrix: str) -> bool:
-    """True for 16-bit floats on chips with `mma.sync`."""
-    return matrix == "mma" and p.dtype in ("bf16", "f16")
+def _unit(p: Product, matrix: str) -> Unit | None:
+    """The matrix instructions of waves for a product of tensors, if there are any for its dtype."""
+    if p.k == 0 or p.root.name == "lamina.conv":
+        return None
+    if matrix == "mma":
+        return MMA_SYNC if p.dtype in ("bf16", "f16") else None
+    return unit_for(matrix, p.dtype)
 
 
 def _suits_wgmma(p: Product) -> bool:
     """True for dtypes of tensor cores and for sizes at which a tile is not mostly padding."""
-    if p.dtype not in ("bf16", "f16", "f32") or p.k == 0:
+    if p.dtype not in ("bf16", "f16", "f32") or p.k == 0 or isinstance(p.a, GroupWeights):
         return False
     if p.dtype == "f32":  # three products and a copy of each operand must pay
         least = LARGE_F32 if not isinstance(p.k, int) or p.k >= LONG_F32 else 4 * LARGE_F32
