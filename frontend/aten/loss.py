@@ -207,11 +207,12 @@ def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, redu
         total = (logits - top).exp().sum((1,), keepdim=True).log() + top
         picked = picked - total.reshape(*y.shape)
     # an ignored -inf must not become NaN through 0 * inf
-    loss = w.eq(0.0).where(0.0, -(picked * w)) if weight is None else y.eq(ignore).where(0.0, -(picked * w))
+    loss = y.eq(ignore).where(0.0, -picked if weight is None else -(picked * w))
     if reduction == NONE:
         return loss.to(dtype).reshape(*c.type(target).shape).value, c.scalar(0.0, dtype)
     dims = tuple(range(loss.rank))
-    total = w.sum(dims)
+    # a count of its own, from the targets: one kernel can sum both
+    total = w.sum(dims) if weight is not None else y.ne(ignore).to(loss.dtype).sum(dims)
     loss = loss.sum(dims)
     return (loss / total if reduction == MEAN else loss).to(dtype).value, total.to(dtype).value
 

@@ -109,15 +109,18 @@ class Rules:
         return all(self._reads_in_place(n, group) for n in target.members)
 
     def _reads_in_place(self, node: Node, group: Group) -> bool:
-        """True if `node` reads values of `group`, if any, at the point of the space that it writes."""
+        """True if `node` reads values of `group`, if any, at the point of the space (or the row) that it writes."""
         inside = self._inside(node, group)
         if not inside:
             return True
         if node.category in _REDUCING:
             axes = self._axes(node.inputs[0], group)
             return inside == [0] and axes is not None and covers_space(axes, group.space, self.shape(node.inputs[0]))
-        merged = self._read_axes(node, group)
-        return merged is not None and covers_space(merged, group.space, self.shape(node.results[0]))
+        merged, result = self._read_axes(node, group), self.shape(node.results[0])
+        if merged is None:
+            return False
+        rows = group.kind == "rows" and group.reduced and covers_rows(merged, group.space, group.reduced, result)
+        return bool(rows) or covers_space(merged, group.space, result)
 
     def can_recompute(self, target: Group, group: Group, node: Node) -> bool:
         """True if `group` can be computed inside `target` wherever it is read, at no more than a little cost."""

@@ -91,3 +91,23 @@ func.func @no_cycle(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
   %2 = "lamina.add"(%0, %1) : (tensor<4x8xf32>, tensor<1x8xf32>) -> tensor<4x8xf32>
   return %0, %2 : tensor<4x8xf32>, tensor<4x8xf32>
 }
+
+// -----
+
+// Sums over the rows of two tensors join where a quotient reads both, once a row; sums along columns have no such place.
+// CHECK-LABEL: @quotient
+// CHECK: "lamina.sum"(%arg0) {{{.*}}lamina.kernel = 0
+// CHECK: "lamina.sum"(%arg1) {{{.*}}lamina.kernel = 0
+// CHECK: "lamina.div"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.sum"(%arg0) {{{.*}}lamina.kernel = 1
+// CHECK: "lamina.sum"(%arg1) {{{.*}}lamina.kernel = 2
+// CHECK: "lamina.div"{{.*}}lamina.kernel = 2
+func.func @quotient(%x: tensor<4x8xf32>, %y: tensor<4x8xf32>) -> (tensor<4xf32>, tensor<8xf32>) {
+  %0 = "lamina.sum"(%x) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4x8xf32>) -> tensor<4xf32>
+  %1 = "lamina.sum"(%y) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4x8xf32>) -> tensor<4xf32>
+  %2 = "lamina.div"(%0, %1) {rounding = "none"} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %3 = "lamina.sum"(%x) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4x8xf32>) -> tensor<8xf32>
+  %4 = "lamina.sum"(%y) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4x8xf32>) -> tensor<8xf32>
+  %5 = "lamina.div"(%3, %4) {rounding = "none"} : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  return %2, %5 : tensor<4xf32>, tensor<8xf32>
+}
