@@ -144,9 +144,7 @@ def soft_margin_loss_backward(c: Any, grad: Value, x: Value, target: Value, redu
 
 
 # -- classification ---------------------------------------------------------------------------------------------
-def _picked(
-    c: Any, log_p: T, target: T, weight: Value | None, ignore: Any, narrow: T | None = None
-) -> tuple[T, T, T]:
+def _picked(c: Any, log_p: T, target: T, weight: Value | None, ignore: Any, narrow: T | None = None) -> tuple[T, T, T]:
     """Of `[N, C, …]`: the log-probability of each target, its weight (0 where ignored), and the target to read.
 
     `narrow` is a tensor that `log_p` is a conversion of: the elements are read from it.
