@@ -68,6 +68,7 @@ class FakeHip:
             table[i] = ctypes.cast(callback, P).value
         monkeypatch.setattr(hip, "_LIBRARIES", (str(path),))
         monkeypatch.setattr(hip, "driver", functools.cache(hip.driver.__wrapped__))
+        monkeypatch.setattr(hip, "fake", self, raising=False)  # the callbacks must live as long as they may be called
         monkeypatch.setattr(hip, "_devices", {})
         return self
 

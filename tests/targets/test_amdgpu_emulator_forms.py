@@ -129,7 +129,7 @@ def test_calls(chip):
 def test_bit_fields_of_scalars(chip):
     code = "s_mov_b32 s6, 0x8765f321\ns_bfe_i32 s7, s6, 0x40008\ns_bfe_u32 s8, s6, 0x8000c\ns_sub_u32 s7, s8, s7\nv_mov_b32 v1, s7"
     np.testing.assert_array_equal(run(code, chip), 0x5F - 3)
-    code = "s_movk_i32 s6, -5\ns_ashr_i32 s6, s6, 1\ns_abs_i32 s6, s6\ns_cselect_b32 s6, s6, 9\nv_mov_b32 v1, s6"
+    code = "s_movk_i32 s6, -5\ns_ashr_i32 s6, s6, 1\ns_absdiff_i32 s6, s6, 0\ns_cselect_b32 s6, s6, 9\nv_mov_b32 v1, s6"
     np.testing.assert_array_equal(run(code, chip), 3)
 
 

@@ -70,11 +70,9 @@ def transcendental(instruction: Instruction, chip: Chip) -> Run:
     return run
 
 
-@builds(r"s_(min|max)_[iu]32|s_absdiff_i32")
+@builds(r"s_(min|max)_[iu]32")
 def choose(instruction: Instruction, chip: Chip) -> Run:
     """The smaller or larger; SCC says whether it is the first."""
-    if "absdiff" in instruction.name:
-        raise refuse(instruction, "the operation")
     to, dtype = parse_operand(instruction.operands[0]), TYPES[instruction.name[-3:]]
     x, y = (scalar_reader(parse_operand(t), dtype) for t in instruction.operands[1:])
     compare = np.less if "min" in instruction.name else np.greater
@@ -161,10 +159,8 @@ def save_exec(instruction: Instruction, chip: Chip) -> Run:
     return run
 
 
-@builds(r"s_(wqm|quadmask)_b(32|64)|s_getreg_b32|s_setreg_\w+|s_getpc_b64")
-def special(instruction: Instruction, chip: Chip) -> Run:
-    """`s_getpc_b64`: the address of the next instruction. Changing a mode is refused."""
-    if instruction.name != "s_getpc_b64":
-        raise refuse(instruction, "the operation")
+@builds(r"s_getpc_b64")
+def program_counter(instruction: Instruction, chip: Chip) -> Run:
+    """The address of the next instruction."""
     to, offset = parse_operand(instruction.operands[0]), instruction.address + instruction.size
     return lambda w: w.write_scalar64(to.row, np.array(w.code_base + offset, U64))

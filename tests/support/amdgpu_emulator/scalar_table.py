@@ -109,6 +109,7 @@ _TABLE: dict[str, tuple[tuple[np.dtype, ...], Callable[..., np.ndarray], bool]] 
     "pack_hh_b32_b16": ((U32, U32), _pack(1, 1), False),
     "pack_hl_b32_b16": ((U32, U32), _pack(1, 0), False),
     "abs_i32": ((I32,), np.abs, True),
+    "absdiff_i32": ((I32, I32), lambda x, y: np.abs(x - y), True),
 }
 for _bits, _t in ((32, U32), (64, U64)):
     _TABLE[f"mov_b{_bits}"] = ((_t,), lambda x: x, False)
