@@ -144,6 +144,8 @@ _define("mad_u32_u24", Alu(U32, (U32,) * 3, lambda x, y, z: (x & _24) * (y & _24
 _define("mad_i32_i24", Alu(I32, (U32, U32, I32), lambda x, y, z: _signed24(x) * _signed24(y) + z))
 _define("mad_u16", Alu(U16, (U16,) * 3, lambda x, y, z: x * y + z, keeps_high=True))
 _define("mad_i16", Alu(I16, (I16,) * 3, lambda x, y, z: x * y + z, keeps_high=True))
+for _type, _c in ((U16, "u"), (I16, "i")):  # these clear the upper half
+    _define(f"mad_legacy_{_c}16", Alu(_type, (_type,) * 3, lambda x, y, z: x * y + z))
 _define("mad_u32_u16", Alu(U32, (U16, U16, U32), lambda x, y, z: x.astype(U32) * y + z))
 _define("mad_i32_i16", Alu(I32, (I16, I16, I32), lambda x, y, z: x.astype(I32) * y + z))
 _define("lshl_or_b32", Alu(U32, (U32,) * 3, lambda x, n, z: x << (n & np.uint32(31)) | z))
