@@ -6,6 +6,7 @@
 |---|---|---|---|---|
 | `matmul(a, b)` | leading dimensions; none if B is the same for all | rest of A's | A's last | B's last |
 | `linear(x, w, bias)` | none | all of x's but the last | x's last | w's first |
+| `packed_linear(x, packed, bias)` | none | the same | the same | `size` of the panels' columns, packed `[P, K, C]` |
 | `conv(x, w, bias)` | images, and groups | output channels of a group | channels and kernel | output positions (`conv_product`) |
 """
 
@@ -125,7 +126,8 @@ def read_product(graph: TensorGraph) -> Product:
         from .conv_product import read_conv
 
         return read_conv(graph, root, shapes)
-    linear = root.name == "lamina.linear"
+    packed = root.name == "lamina.packed_linear"
+    linear = packed or root.name == "lamina.linear"
     a, b = root.operands[0], root.operands[1]
     a_shape, b_shape = graph.shape(a), graph.shape(b)
     a_view, b_view = strided_view(a, shapes), strided_view(b, shapes)
@@ -133,18 +135,22 @@ def read_product(graph: TensorGraph) -> Product:
     if b_view is not None and all(s == 0 or n == 1 for n, s in zip(b_view.shape[:lead], b_view.strides)):
         lead = 0
     rank = len(b_shape)
-    b_rows, b_k = (rank - 2, rank - 1) if linear else (rank - 1, rank - 2)
+    if packed:
+        b_rows, b_k, n = (0, 2), 1, ir.IntegerAttr(root.attributes["size"]).value
+    else:
+        b_row, b_k = (rank - 2, rank - 1) if linear else (rank - 1, rank - 2)
+        b_rows, n = (b_row,), b_shape[b_row]
     product = Product(
         root=root,
         a=Side(a, _range(lead), _range(lead, len(a_shape) - 1), (len(a_shape) - 1,), a_view),
-        b=Side(b, _range(lead), (b_rows,), (b_k,), b_view),
+        b=Side(b, _range(lead), b_rows, (b_k,), b_view),
         bias=root.operands[2] if len(root.operands) > 2 else None,
         batch=a_shape[:lead],
         rows=a_shape[lead:-1],
         k=a_shape[-1],
-        n=b_shape[b_rows],
+        n=n,
         dtype=str(ir.RankedTensorType(a.type).element_type),
-        result=(*a_shape[:-1], b_shape[b_rows]),
+        result=(*a_shape[:-1], n),
     )
     graph.declare(root.results[0], product.result)
     return product

@@ -122,6 +122,28 @@ def test_mma_sync(op, a, b, y, turned, dtype):
     assert "nvvm.mma.sync" in text
 
 
+@pytest.mark.parametrize("rows", [3, 40])
+def test_packed_panels_are_read_as_they_lie(rows):
+    """`packed[p, k, c]` is column `8 p + c`; the last panel has columns that do not exist."""
+    text = kernel(
+        "matmul",
+        [("f32", (rows, 20)), ("f32", (3, 20, 8))],
+        [("f32", (rows, 19))],
+        f"""
+  %y = "lamina.packed_linear"(%0, %1) {{size = 19 : i64}}
+      : ({tensor("f32", (rows, 20))}, {tensor("f32", (3, 20, 8))}) -> {tensor("f32", (rows, 19))}
+  return %y : {tensor("f32", (rows, 19))}""",
+    )
+    x, panels = random((rows, 20), "f32", 1), random((3, 20, 8), "f32", 2)
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        run(module, "lamina-emit-gpu-matmul")
+        (made,), status = simulate(module, [x, panels], [((rows, 19), np.dtype(np.float32))])
+    assert status == 0
+    columns = panels.astype(np.float64).transpose(1, 0, 2).reshape(20, 24)[:, :19]
+    np.testing.assert_allclose(made, x.astype(np.float64) @ columns, rtol=1e-5, atol=1e-5)
+
+
 def operands_only(text):
     """The scratch buffers that the copies of a product's operands write, and the operands; the product is left out."""
     with context(), ir.Location.unknown():
