@@ -122,6 +122,11 @@ def _form(name: str) -> tuple[str, bool, int, Access] | None:
     return (kind, two, unit, access) if access else None
 
 
+def _places(base: np.ndarray, offset: int) -> np.ndarray:
+    """Addresses, modulo 2^32: from gfx7 on LLVM gives a base below 0 an offset that leads back."""
+    return (base + np.uint32(offset)).astype(I64)
+
+
 @builds(r"ds_(read|write|load|store)\w+")
 def load_store(instruction: Instruction, chip: Chip) -> Run:
     """`ds_read_b32 d, address`, `ds_write2_b32 address, x, y offset0:1 offset1:2`."""
@@ -145,15 +150,15 @@ def load_store(instruction: Instruction, chip: Chip) -> Run:
     loaded = [key for row in rows for key in access.loaded(row)] if kind == "load" else []
 
     def run(w: Waves) -> None:
-        base = np.broadcast_to(address(w), w.mask.shape)[w.mask].astype(I64)
+        base = np.broadcast_to(address(w), w.mask.shape)[w.mask]
         numbers = w.counters.issued[chip.lds_counter] + 1
         if kind == "load":
-            found = [w.lds.load(w, base + offset, size, numbers) for offset in offsets]
+            found = [w.lds.load(w, _places(base, offset), size, numbers) for offset in offsets]
             for row, data in zip(rows, found):
                 access.write(w, row, data, chip.lds_counter)
         else:
             for row, offset in zip(rows, offsets):
-                w.lds.store(w, base + offset, access.read(w, row), numbers)
+                w.lds.store(w, _places(base, offset), access.read(w, row), numbers)
         w.counters.issue(chip.lds_counter, loaded, w.active)
 
     return run
@@ -173,7 +178,7 @@ def atomic(instruction: Instruction, chip: Chip) -> Run:
     access = Access(operation.size)
 
     def run(w: Waves) -> None:
-        addresses = np.broadcast_to(address(w), w.mask.shape)[w.mask].astype(I64) + offset
+        addresses = _places(np.broadcast_to(address(w), w.mask.shape)[w.mask], offset)
         values = np.concatenate([access.read(w, o.row) for o in operands[1:]], 1)
         waves, made = np.nonzero(w.mask)[0], []
         for wave, place, value in zip(waves, addresses, values):

@@ -130,6 +130,11 @@ for _t, _type, _fma in (("f32", F32, fma32), ("f16", F16, fma16)):
 for _name in ("f32_i32", "f32_u32", "i32_f32", "u32_f32", "f16_f32", "f32_f16"):
     _alu = ALU[f"v_cvt_{_name}"]
     _TABLE[f"cvt_{_name}"] = (_alu.sources, _alu.compute, False)
+_TABLE["cvt_hi_f32_f16"] = (
+    (U32,),
+    lambda x: (x >> np.uint32(16)).astype(np.uint16).view(np.float16).astype(F32),
+    False,
+)
 
 
 @builds(r"s_(" + "|".join(_TABLE) + r")")
