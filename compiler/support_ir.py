@@ -3,9 +3,11 @@ for numpy arrays (support_array_ir.py).
 
 `ctx->parallel_for` has one implementation for each source of threads.
 
-A parallel region splits `[0, total)` into balanced chunks of at least `grain` items, at most four a thread, which the
-threads fetch one by one from a counter (`@work`); it returns the first non-zero status. Regions that are one chunk, or
-run with one thread, call the body directly. What differs is who calls `@work`:
+A parallel region splits `[0, total)` into balanced chunks of at least `grain` items, at most four a thread. Each thread
+has a *share* of neighbouring chunks and a counter to fetch them from; when its own share is through, it fetches from the
+others' (`@work_share`). So a thread's memory is contiguous and the same in every call, which caches and prefetchers like, and
+no thread waits for one that was interrupted. The region returns the first non-zero status. Regions that are one chunk,
+or run with one thread, call the body directly. What differs is who calls it:
 
     lamina_parallel_serial   nobody else
     lamina_parallel_torch    torch's own pool, through `torch_parallel_for` of its C shim (address in `ctx[3]`)
@@ -19,9 +21,10 @@ from .support_array_ir import ARRAY_IR
 from .support_pool_ir import pool_ir
 from .support_walk_ir import WALK_IR
 
-# ctx slots (contracts §7); a region's state: ctx, body, buffers, dims, total, chunks, next chunk, status
+# ctx slots (contracts §7); a region's state: ctx, body, buffers, dims, total, chunks, shares, the next chunk of each share,
+# how many threads have come for a share, status
 _COMMON = """
-%State = type { ptr, ptr, ptr, ptr, i64, i64, i64, i32 }
+%State = type { ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i32 }
 
 define internal i64 @first_of(i64 %total, i64 %chunks, i64 %chunk) nounwind {
   %size = udiv i64 %total, %chunks
@@ -33,7 +36,7 @@ define internal i64 @first_of(i64 %total, i64 %chunks, i64 %chunk) nounwind {
   ret i64 %first
 }
 
-define internal void @work(ptr %state) nounwind {
+define internal void @work_share(ptr %state, i64 %own) nounwind {
 entry:
   %ctx = load ptr, ptr %state
   %body.at = getelementptr %State, ptr %state, i32 0, i32 1
@@ -46,29 +49,55 @@ entry:
   %total = load i64, ptr %total.at
   %chunks.at = getelementptr %State, ptr %state, i32 0, i32 5
   %chunks = load i64, ptr %chunks.at
-  %next.at = getelementptr %State, ptr %state, i32 0, i32 6
-  %status.at = getelementptr %State, ptr %state, i32 0, i32 7
-  br label %fetch
+  %shares.at = getelementptr %State, ptr %state, i32 0, i32 6
+  %shares = load i64, ptr %shares.at
+  %nexts.at = getelementptr %State, ptr %state, i32 0, i32 7
+  %nexts = load ptr, ptr %nexts.at
+  %status.at = getelementptr %State, ptr %state, i32 0, i32 9
+  br label %turn
+turn:
+  %passed = phi i64 [ 0, %entry ], [ %passed.after, %empty ]
+  %turned = add i64 %own, %passed
+  %share = urem i64 %turned, %shares
+  %share.after = add i64 %share, 1
+  %last = call i64 @first_of(i64 %chunks, i64 %shares, i64 %share.after)
+  %next.at = getelementptr i64, ptr %nexts, i64 %share
+  br label %look
+look:
+  %seen = load atomic i64, ptr %next.at monotonic, align 8
+  %some = icmp ult i64 %seen, %last
+  br i1 %some, label %fetch, label %empty
 fetch:
   %chunk = atomicrmw add ptr %next.at, i64 1 monotonic
-  %more = icmp ult i64 %chunk, %chunks
-  br i1 %more, label %run, label %done
+  %mine = icmp ult i64 %chunk, %last
+  br i1 %mine, label %run, label %empty
 run:
   %begin = call i64 @first_of(i64 %total, i64 %chunks, i64 %chunk)
   %after = add i64 %chunk, 1
   %end = call i64 @first_of(i64 %total, i64 %chunks, i64 %after)
   %status = call i32 %body(ptr %ctx, ptr %buffers, ptr %dims, i64 %begin, i64 %end)
   %failed = icmp ne i32 %status, 0
-  br i1 %failed, label %fail, label %fetch
+  br i1 %failed, label %fail, label %look
 fail:
   %ignored = cmpxchg ptr %status.at, i32 0, i32 %status monotonic monotonic
-  br label %fetch
+  br label %look
+empty:
+  %passed.after = add i64 %passed, 1
+  %others = icmp ult i64 %passed.after, %shares
+  br i1 %others, label %turn, label %done
 done:
   ret void
 }
 
+define internal void @work(ptr %state) nounwind {
+  %arrived.at = getelementptr %State, ptr %state, i32 0, i32 8
+  %arrived = atomicrmw add ptr %arrived.at, i64 1 monotonic
+  call void @work_share(ptr %state, i64 %arrived)
+  ret void
+}
+
 define internal void @work_range(i64 %begin, i64 %end, ptr %state) nounwind {
-  call void @work(ptr %state)
+  call void @work_share(ptr %state, i64 %begin)
   ret void
 }
 
@@ -106,6 +135,7 @@ alone:
   %serial = call i32 @lamina_parallel_serial(ptr %ctx, ptr %body, ptr %buffers, ptr %dims, i64 %total, i64 %grain)
   ret i32 %serial
 parallel:
+  %shares = call i64 @llvm.smin.i64(i64 %threads, i64 %chunks)
   store ptr %ctx, ptr %state
   %body.at = getelementptr %State, ptr %state, i32 0, i32 1
   store ptr %body, ptr %body.at
@@ -117,19 +147,34 @@ parallel:
   store i64 %total, ptr %total.at
   %chunks.at = getelementptr %State, ptr %state, i32 0, i32 5
   store i64 %chunks, ptr %chunks.at
-  %next.at = getelementptr %State, ptr %state, i32 0, i32 6
-  store i64 0, ptr %next.at
-  %status.at = getelementptr %State, ptr %state, i32 0, i32 7
+  %shares.at = getelementptr %State, ptr %state, i32 0, i32 6
+  store i64 %shares, ptr %shares.at
+  %nexts.at = getelementptr %State, ptr %state, i32 0, i32 7
+  %nexts = alloca i64, i64 %shares
+  store ptr %nexts, ptr %nexts.at
+  %arrived.at = getelementptr %State, ptr %state, i32 0, i32 8
+  store i64 0, ptr %arrived.at
+  %status.at = getelementptr %State, ptr %state, i32 0, i32 9
   store i32 0, ptr %status.at
+  br label %share
+share:
+  %i = phi i64 [ 0, %parallel ], [ %i.after, %share ]
+  %next.at = getelementptr i64, ptr %nexts, i64 %i
+  %next = call i64 @first_of(i64 %chunks, i64 %shares, i64 %i)
+  store i64 %next, ptr %next.at
+  %i.after = add i64 %i, 1
+  %more = icmp ult i64 %i.after, %shares
+  br i1 %more, label %share, label %go
+go:
   {call}
-  call void @work(ptr %state)
+  call void @work_share(ptr %state, i64 0)
   %status = load atomic i32, ptr %status.at acquire, align 4
   ret i32 %status
 }}
 """
-# After `{call}` the caller runs @work once more: it finds nothing unless the provider ran nothing.
-_TORCH = """%wanted = call i64 @llvm.smin.i64(i64 %threads, i64 %chunks)
-  %error = call i32 %user(i64 0, i64 %wanted, i64 1, ptr @work_range, ptr %state)"""
+# After `{call}` the caller looks through the shares once more: it finds nothing unless the provider ran nothing.
+# torch's threads have numbers; those of the others take shares as they come
+_TORCH = "%error = call i32 %user(i64 0, i64 %shares, i64 1, ptr @work_range, ptr %state)"
 # always the full team: libgomp ends and restarts threads when the size of the team changes
 _GOMP = """%team = trunc i64 %threads to i32
   call void %user(ptr @work, ptr %state, i32 %team, i32 0)"""
