@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ..registry import register
+from .canonicalize_attention import ATTENTION
 from .canonicalize_values import VALUES
 from .canonicalize_views import VIEWS
 from .dataflow import entry_functions
@@ -12,7 +13,7 @@ from .dce import dce
 from .rewriter import Patterns
 
 _ALL = Patterns()
-for _part in (VIEWS, VALUES):
+for _part in (VIEWS, VALUES, ATTENTION):
     for _name, _patterns in _part.by_name.items():
         _ALL.by_name.setdefault(_name, []).extend(_patterns)
 
@@ -21,7 +22,7 @@ for _part in (VIEWS, VALUES):
 def canonicalize(module: ir.Module) -> None:
     """Remove ops that change nothing, merge chains of views and casts, and evaluate ops on `full` tensors.
 
-    The rewrites are in `canonicalize_views.py` and `canonicalize_values.py`.
+    The rewrites are in `canonicalize_views.py`, `canonicalize_values.py` and `canonicalize_attention.py`.
 
     Before:
     ```mlir

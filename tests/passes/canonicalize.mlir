@@ -84,3 +84,34 @@ func.func @truth(%x: tensor<4xi1>) -> (tensor<4xi1>, tensor<4xi1>) {
   %1 = "lamina.logical_or"(%x, %t) : (tensor<4xi1>, tensor<i1>) -> tensor<4xi1>
   return %0, %1 : tensor<4xi1>, tensor<4xi1>
 }
+
+// -----
+
+// Heads of keys and values that are repeated for a group of query heads are shared by it; heads that alternate are not.
+// CHECK-LABEL: @shared_heads
+// CHECK-NEXT: %[[A:.*]]:2 = "lamina.attention"(%arg0, %arg1, %arg1) {{.*}}gqa = 2 : i64
+// CHECK: "lamina.expand"
+// CHECK: "lamina.attention"({{.*}}gqa = 1 : i64
+func.func @shared_heads(%q: tensor<1x4x3x8xf32>, %k: tensor<1x2x5x8xf32>) -> (tensor<1x4x3x8xf32>, tensor<1x4x3x8xf32>) {
+  %0 = "lamina.reshape"(%k) {shape = ["1", "2", "1", "5", "8"]} : (tensor<1x2x5x8xf32>) -> tensor<1x2x1x5x8xf32>
+  %1 = "lamina.expand"(%0) {shape = ["1", "2", "2", "5", "8"]} : (tensor<1x2x1x5x8xf32>) -> tensor<1x2x2x5x8xf32>
+  %2 = "lamina.reshape"(%1) {shape = ["1", "4", "5", "8"]} : (tensor<1x2x2x5x8xf32>) -> tensor<1x4x5x8xf32>
+  %3:2 = "lamina.attention"(%q, %2, %2) {causal = false, scale, gqa = 1 : i64} : (tensor<1x4x3x8xf32>, tensor<1x4x5x8xf32>, tensor<1x4x5x8xf32>) -> (tensor<1x4x3x8xf32>, tensor<1x4x3xf32>)
+  %4 = "lamina.reshape"(%k) {shape = ["1", "1", "2", "5", "8"]} : (tensor<1x2x5x8xf32>) -> tensor<1x1x2x5x8xf32>
+  %5 = "lamina.expand"(%4) {shape = ["1", "2", "2", "5", "8"]} : (tensor<1x1x2x5x8xf32>) -> tensor<1x2x2x5x8xf32>
+  %6 = "lamina.reshape"(%5) {shape = ["1", "4", "5", "8"]} : (tensor<1x2x2x5x8xf32>) -> tensor<1x4x5x8xf32>
+  %7:2 = "lamina.attention"(%q, %6, %6) {causal = false, scale, gqa = 1 : i64} : (tensor<1x4x3x8xf32>, tensor<1x4x5x8xf32>, tensor<1x4x5x8xf32>) -> (tensor<1x4x3x8xf32>, tensor<1x4x3xf32>)
+  return %3#0, %7#0 : tensor<1x4x3x8xf32>, tensor<1x4x3x8xf32>
+}
+
+// -----
+
+// A mask of zeros, or of true, is none.
+// CHECK-LABEL: @no_mask
+// CHECK-NEXT: %0:2 = "lamina.attention"(%arg0, %arg0, %arg0) {causal = false
+// CHECK-NEXT: return %0#0, %0#1
+func.func @no_mask(%x: tensor<2x3x8xf32>) -> (tensor<2x3x8xf32>, tensor<2x3xf32>) {
+  %m = "lamina.full"() {dtype = f32, shape = ["3", "3"], value = 0.0 : f64} : () -> tensor<3x3xf32>
+  %0:2 = "lamina.attention"(%x, %x, %x, %m) {causal = false, gqa = 1 : i64, scale = 1.0 : f64} : (tensor<2x3x8xf32>, tensor<2x3x8xf32>, tensor<2x3x8xf32>, tensor<3x3xf32>) -> (tensor<2x3x8xf32>, tensor<2x3xf32>)
+  return %0#0, %0#1 : tensor<2x3x8xf32>, tensor<2x3xf32>
+}

@@ -1,0 +1,46 @@
+"""Rewrites of attention: keys and values that a program repeats for every query head of a group are shared instead."""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...dialects.mlir_types import type_of
+from .rewriter import Match, Patterns, Replacement
+
+ATTENTION = Patterns()
+
+
+@ATTENTION.pattern("attention")
+def shared_heads(m: Match) -> Replacement:
+    """Attention with `g` copies of each head of `k` and `v` is attention where `g` query heads share it."""
+    q, k, v, mask = m.operands
+    keys, values = repeated_heads(m, k), repeated_heads(m, v)
+    if keys is None or values is None or keys[0] != values[0]:
+        return None
+    attributes = {**m.attributes, "gqa": m.attributes["gqa"] * keys[0]}
+    return tuple(m.build("attention", [q, keys[1], values[1], mask], **attributes).owner.results)
+
+
+def repeated_heads(m: Match, value: ir.Value | None) -> tuple[int, ir.Value] | None:
+    """`(g, x)` where `value` has each head of `x` [B…, H, S, D] `g` times in a row, made by a reshape of an expansion.
+
+    `x → [B…, H, 1, S, D] → [B…, H, g, S, D] → [B…, H·g, S, D]`, as `repeat_interleave` and transformers' `repeat_kv` do.
+    Such a tensor has no strides over `x`: it would be a copy.
+    """
+    merged = m.made_by("reshape", value)
+    copies = m.made_by("expand", merged["x"]) if merged else None
+    if merged is None or copies is None:
+        return None
+    source, wide = type_of(copies["x"]).shape, copies.type.shape
+    if len(source) != len(wide) or len(wide) != merged.type.rank + 1 or len(wide) < 4:
+        return None
+    *batch, heads, group, rows, width = wide
+    shape = (*batch, heads, rows, width)
+    if source != (*batch, heads, 1, rows, width) or not isinstance(group, int):
+        return None
+    if merged.type.shape != (*batch, heads * group, rows, width):
+        return None
+    inner = m.made_by("reshape", copies["x"])
+    if inner and type_of(inner["x"]).shape == shape:
+        return group, inner["x"]
+    return group, m.build("reshape", [copies["x"]], shape=shape)
