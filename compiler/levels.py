@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..targets import Target
 from ..targets.nvptx import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
+from ..targets.nvptx import attends  # noqa: F401
 
 if TYPE_CHECKING:
     from mlir import ir

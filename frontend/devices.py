@@ -14,6 +14,7 @@ from .aten.registry import Unsupported
 from .values import NotOurs
 
 FEW_ROWS = 16  # up to which a product takes the time of reading its second operand, whoever computes it
+WIDEST_HEAD = 256  # elements; wider ones have no room in registers
 # categories of ops whose kernels have a kind of their own, and that kind (direct ops: their names)
 _ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention", "direct": "direct"}
 
@@ -39,7 +40,8 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
     """Raise Unsupported for an op that the device has no kernel for, or only one that torch's library outruns."""
     if device.type == "cpu":
         return
-    from ..compiler.levels import GPU_KINDS
+    from ..compiler.levels import GPU_KINDS, attends
+    from .cuda_launcher import index_of, target_for
 
     for node in nodes:
         kind = _ROOTS.get(registry(node.op).category)
@@ -49,6 +51,19 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
             rows = dims.product(types[node.results[0]].shape[:-1])
             if not isinstance(rows, int) or rows > FEW_ROWS:
                 raise Unsupported("cuBLAS is faster at products in f64: it has tensor cores for them")
+        if kind == "attention":
+            _check_attention(node, types)
+            if not attends(target_for(index_of(device))):
+                raise Unsupported("no kernel for attention on this GPU yet")
+
+
+def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
+    """Attention is ours on tensor cores: 16-bit heads of at most 256 elements."""
+    q, v = types[node.operands[0]], types[node.operands[2]]  # type: ignore[index]
+    if q.dtype not in ("bf16", "f16"):
+        raise Unsupported(f"no GPU kernel for attention in {q.dtype}")
+    if not all(isinstance(t.shape[-1], int) and t.shape[-1] <= WIDEST_HEAD for t in (q, v)):
+        raise Unsupported(f"no GPU kernel for attention with heads of more than {WIDEST_HEAD} elements")
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:

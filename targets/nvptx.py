@@ -25,7 +25,8 @@ TO_NVVM = (
     "lamina-gpu-descriptors",
 )
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
-KINDS = gpu.KINDS | {"matmul"}  # kernels that torch.compile uses; convolutions are right, but cuDNN is faster
+# kernels that torch.compile uses, attention where `attends`; convolutions are right, but cuDNN is faster
+KINDS = gpu.KINDS | {"matmul", "attention"}
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
@@ -38,7 +39,14 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
         options = f"wgmma={str('wgmma' in features).lower()} matrix={'mma' if 'mma' in features else ''}"
         return (f"lamina-emit-gpu-matmul{{{options}}}", EXPAND, *TO_NVVM)
+    if kind == "attention" and attends(target.name):
+        return ("lamina-emit-gpu-attention", EXPAND, *TO_NVVM)
     raise no_kernel(target, kind)
+
+
+def attends(name: str) -> bool:
+    """True if target `name` has kernels for attention: they need warpgroup products."""
+    return any(t.name == name and "wgmma" in t.gpu_features for t in TARGETS)
 
 
 @dataclass(frozen=True)

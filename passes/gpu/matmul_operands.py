@@ -34,31 +34,41 @@ _TYPES = {"bf16": ("bf16", 2), "f16": ("f16", 2), "f32": ("f32", 4)}
 
 def place_operands(kernel: GpuKernel, product: Product) -> tuple[Operand, Operand]:
     """Both operands, with the stages that copy them where they are not read in place."""
+    return (
+        place_operand(kernel, product, product.a, product.m, A_PLANES),
+        place_operand(kernel, product, product.b, product.n, B_PLANES),
+    )
+
+
+def place_operand(
+    kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...] = (0,), may_turn: bool = True
+) -> Operand:
+    """An operand where it lies or as a copy, in `planes` if it is of f32; K is innermost unless it `may_turn`."""
     split = product.dtype == "f32"
-    made = []
-    for side, rows, planes in ((product.a, product.m, A_PLANES), (product.b, product.n, B_PLANES)):
-        found = None if split else in_place(product, side, rows)
-        made.append(found or _copied(kernel, product, side, rows, planes if split else (0,)))
-    return made[0], made[1]
+    found = None if split else in_place(product, side, rows, may_turn)
+    return found or _copied(kernel, product, side, rows, planes if split else (0,), may_turn)
 
 
-def in_place(product: Product, side: Side, rows: Dim) -> Operand | None:
+def in_place(product: Product, side: Side, rows: Dim, may_turn: bool = True) -> Operand | None:
     """The operand where it lies, if the copy engine can read it there."""
     strides = side.strides()
     if strides is None or str(ir.RankedTensorType(strides.base.type).element_type) != product.dtype:
         return None
     type, size = _TYPES[product.dtype]
     matrix = find_matrix(
-        strides.offset, strides.batch, strides.batch_strides, rows, product.k, strides.row, strides.k, type, size
-    )
+        strides.offset, strides.batch, strides.batch_strides, rows, product.k, strides.row, strides.k, type, size,
+        may_turn,
+    )  # fmt: skip
     return None if matrix is None else Operand(matrix, strides.base)
 
 
-def _copied(kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...]) -> Operand:
+def _copied(
+    kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...], may_turn: bool
+) -> Operand:
     """The operand in scratch memory, and the stage that writes it."""
     type, size = _TYPES[product.dtype]
     unit = 16 // size
-    along_rows = _along_rows(kernel, product, side, rows)
+    along_rows = may_turn and _along_rows(kernel, product, side, rows)
     turned = along_rows and len(planes) == 1  # wgmma takes turned tiles of 16-bit elements only
     inner, outer = (rows, product.k) if turned else (product.k, rows)
     batches = product.batches if side.batch else 1

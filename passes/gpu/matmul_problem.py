@@ -121,7 +121,7 @@ class Product:
 def read_product(graph: TensorGraph) -> Product:
     """The product of a kernel whose root is a matmul, a linear layer or a convolution."""
     (root,) = [op.operation for op in graph.block.operations if op.operation.name.startswith("lamina.")]
-    shapes = Shapes({v: graph.shape(v) for v in graph.inputs}, _sizes(graph))
+    shapes = graph_shapes(graph)
     if root.name == "lamina.conv":
         from .conv_product import read_conv
 
@@ -160,9 +160,11 @@ def _range(*bounds: int) -> tuple[int, ...]:
     return tuple(range(*bounds))
 
 
-def _sizes(graph: TensorGraph) -> dict[ir.Value, str]:
+def graph_shapes(graph: TensorGraph) -> Shapes:
+    """What `strided_view` must know of a kernel: shapes of its inputs, names of its sizes."""
     arguments = list(graph.block.arguments)
-    return dict(zip(arguments[len(graph.inputs) :], graph.symbols))
+    sizes = dict(zip(arguments[len(graph.inputs) :], graph.symbols))
+    return Shapes({v: graph.shape(v) for v in graph.inputs}, sizes)
 
 
 def operand_index(side: Side, batch: Sequence[Dim], rows: Sequence[Dim], k: Sequence[Dim], rank: int) -> list[Dim]:

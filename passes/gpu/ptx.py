@@ -102,13 +102,13 @@ class Ptx:
         return self.index(self.shuffle("idx", own, 0))
 
     def shuffle(self, kind: str, value: ir.Value, lane: int) -> ir.Value:
-        """An i32 of lane `lane` (`idx`) or of lane `own xor lane` (`bfly`)."""
+        """An i32 or f32 of lane `lane` (`idx`) or of lane `own xor lane` (`bfly`)."""
         b = self.b
         operands = [b.constant(x, b.i32) for x in (FULL_MASK, lane, 31)]
         return b.value(
             "nvvm.shfl.sync",
             (operands[0], value, operands[1], operands[2]),
-            b.i32,
+            value.type,
             kind=b.attribute(f"#nvvm<shfl_kind {kind}>"),
         )
 
@@ -119,6 +119,10 @@ class Ptx:
             "regCount": self.b.number(count, self.b.i32),
         }
         self.b.op("nvvm.setmaxregister", (), attributes=attributes)
+
+    def barrier(self, number: Dim, threads: int, action: str = "sync") -> None:
+        """Wait for `threads` threads at named barrier `number` (1 to 15), or only `arrive` there."""
+        self.inline(f"bar.{action} $0, {threads};", "r,~{memory}", (self.i32(number),))
 
     # -- shared memory ---------------------------------------------------------------------------------------------
     def shared(self, offset: Dim) -> ir.Value:
@@ -194,9 +198,7 @@ class Ptx:
         """End a group of products."""
         self.b.op("nvvm.wgmma.commit.group.sync.aligned", ())
 
-    def wgmma_wait(
-        self, pending: int, sums: Sequence[ir.Value] = (), kept: Sequence[ir.Value] = ()
-    ) -> list[ir.Value]:
+    def wgmma_wait(self, pending: int, sums: Sequence[ir.Value] = (), kept: Sequence[ir.Value] = ()) -> list[ir.Value]:
         """Wait until at most `pending` groups are under way.
 
         The sums that are read next go through the wait: nothing else tells LLVM that they were not there before it,

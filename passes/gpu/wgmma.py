@@ -12,6 +12,7 @@ A step of 32 bytes along K is 32 bytes on in a K-major tile, and 16 rows (2048 b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from mlir import ir
 
@@ -24,7 +25,7 @@ STEP_BYTES = 32  # along K, of one product
 TURNED_STEP_BYTES = 16 * ROW_BYTES
 ATOM_BYTES = 8 * ROW_BYTES  # of the swizzle
 DTYPE_BYTES = {"bf16": 2, "f16": 2, "tf32": 4}
-_SWIZZLE_128 = 1 << 62
+SWIZZLE_128 = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class SharedTile:
         """The descriptor of wgmma without its address: layout, and the strides between swizzle atoms and blocks."""
         stride = (ATOM_BYTES >> 4) << 32
         leading = self.depth * ROW_BYTES >> 4 if self.turned else 1
-        return _SWIZZLE_128 | stride | leading << 16
+        return SWIZZLE_128 | stride | leading << 16
 
     def offset(self, row: int, step: int) -> int:
         """Bytes from the tile's start to where a product reads: rows from `row` (a multiple of 64) on, at a step along K."""
@@ -80,10 +81,22 @@ class SharedTile:
         return row * ROW_BYTES + step * STEP_BYTES
 
 
+class Described(Protocol):
+    """A tile that products read."""
+
+    def descriptor_bits(self) -> int:
+        """The descriptor of wgmma without its address."""
+        ...
+
+    def offset(self, row: int, step: int) -> int:
+        """Bytes from the tile's start to where a product reads."""
+        ...
+
+
 class Descriptors:
     """The descriptors of a tile that lies at a byte of dynamic shared memory, which may vary."""
 
-    def __init__(self, ptx: Ptx, tile: SharedTile):
+    def __init__(self, ptx: Ptx, tile: Described):
         b = ptx.b
         self.ptx, self.tile = ptx, tile
         address = b.value("arith.extui", (ptx.shared_number(),), b.i64)
@@ -105,6 +118,11 @@ class Descriptors:
 def zeros(ptx: Ptx, n: int) -> ir.Value:
     """Sums of 64 x n, half of n in each thread, as zeros."""
     return ptx.pack([ptx.b.constant(0.0, ptx.b.f32)] * (n // 2))
+
+
+def undefined(ptx: Ptx, n: int) -> ir.Value:
+    """Room for sums of 64 x n that a first product overwrites."""
+    return ptx.b.value("llvm.mlir.undef", (), ptx.struct([ptx.b.f32] * (n // 2)))
 
 
 def position(thread: int, number: int) -> tuple[int, int]:

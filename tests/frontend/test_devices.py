@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lamina.dialects.record import Graph, TensorType
+from lamina.frontend import cuda_launcher
 from lamina.frontend.aten.registry import Unsupported
 from lamina.frontend.devices import check_kernels
 
@@ -28,6 +29,34 @@ def test_large_products_in_f64_are_torchs_on_a_gpu_only():
     with pytest.raises(Unsupported, match="cuBLAS is faster"):
         check_kernels(g.nodes, g.types, CUDA)
     check_kernels(g.nodes, g.types, torch.device("cpu"))
+
+
+def attention(dtype, width):
+    g = Graph()
+    q, k, v = (g.add_input(n, TensorType(dtype, (2, 4, 16, width))) for n in "qkv")
+    g.add_output(g.add("attention", q, k, v, None)[0])
+    return g
+
+
+@pytest.mark.parametrize(
+    "target, dtype, width, ours",
+    [
+        ("sm_90a", "bf16", 128, True),
+        ("sm_90a", "f16", 40, True),
+        ("sm_90a", "f32", 64, False),
+        ("sm_90a", "bf16", 512, False),
+        ("sm_80", "bf16", 128, False),
+        ("gfx942", "bf16", 128, False),
+    ],
+)
+def test_attention_is_ours_on_tensor_cores_of_hopper(monkeypatch, target, dtype, width, ours):
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: target)
+    g = attention(dtype, width)
+    if ours:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="attention"):
+        check_kernels(g.nodes, g.types, CUDA)
 
 
 def test_convolutions_are_torchs_on_a_gpu():

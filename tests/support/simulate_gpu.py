@@ -292,6 +292,10 @@ class _Stage:
     def _llvm_bitcast(self, op: ir.Operation, mask: np.ndarray) -> None:
         self.env[op.results[0]] = self.env[op.operands[0]]  # an i32 as two halves: `_nvvm_mma_sync` takes either
 
+    def _llvm_call_intrinsic(self, op: ir.Operation, mask: np.ndarray) -> None:
+        name = ir.StringAttr(op.attributes["intrin"]).value
+        self.env[op.results[0]] = _INTRINSICS[name](self.env[op.operands[0]])
+
     def _llvm_extractvalue(self, op: ir.Operation, mask: np.ndarray) -> None:
         (at,) = ir.DenseI64ArrayAttr(op.attributes["position"])
         self.env[op.results[0]] = self.env[op.operands[0]][at]
@@ -427,3 +431,9 @@ _FUNCTIONS: dict[str, Any] = {
     **{f: _wide(getattr(np, "arc" + f[1:])) for f in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
     "powf": _wide(np.power), "erf": _wide(_erf), "erfc": _wide(lambda x: np.vectorize(math.erfc, otypes=[float])(x)),
 }  # fmt: skip
+
+_INTRINSICS: dict[str, Any] = {
+    "llvm.nvvm.ex2.approx.ftz.f": _FUNCTIONS["exp2"],
+    "llvm.nvvm.lg2.approx.ftz.f": _FUNCTIONS["log2"],
+    "llvm.nvvm.rcp.approx.ftz.f": _wide(lambda x: 1 / x),
+}

@@ -1,0 +1,210 @@
+"""Attention on tensor cores: tiles in shared memory, the order of work, the merging of parts, and what is assembled."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from mlir import ir
+from support.simulate_gpu import simulate
+from support.tile_kernels import kernel, tensor
+
+from lamina.compiler.levels import lower_kernel
+from lamina.dialects import dims
+from lamina.dialects.mlir_context import context
+from lamina.passes.gpu.attention_parts import emit_parts, new_parts
+from lamina.passes.gpu.attention_problem import read_attention
+from lamina.passes.gpu.attention_tiles import (
+    DEPTHS,
+    AttentionTiles,
+    choose_attention_tiles,
+    depth_for,
+    query_tile,
+)
+from lamina.passes.gpu.attention_wgmma import FlashAttention, HeadTile
+from lamina.passes.gpu.gpu_kernel import GpuKernel
+from lamina.passes.gpu.matmul_tiles import SHARED_BYTES
+from lamina.passes.loops.kernel_functions import kernels
+from lamina.passes.loops.tensor_graph import TensorGraph
+from lamina.targets import get_target
+from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
+
+needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
+
+
+def attention(q, k, causal=False, gqa=1, dtype="bf16", mask=None, lse=False, symbols=()):
+    """A kernel of attention alone; `mask` is (dtype, shape)."""
+    arguments = [(dtype, q), (dtype, k), (dtype, k), *([mask] if mask else [])]
+    results = [(dtype, q), *([("f32", q[:-1])] if lse else [])]
+    attributes = f"{{causal = {str(causal).lower()}, gqa = {gqa} : i64, scale = unit}}"
+    types = ", ".join(tensor(*a) for a in arguments)
+    names = ", ".join(f"%{i}" for i in range(len(arguments)))
+    body = f'%y, %l = "lamina.attention"({names}) {attributes} : ({types}) -> ({tensor(dtype, q)}, {tensor("f32", q[:-1])})'
+    returned = "%y, %l" if lse else "%y"
+    return kernel(
+        "attention",
+        arguments,
+        results,
+        f"{body}\nreturn {returned} : {', '.join(tensor(*r) for r in results)}",
+        symbols,
+    )
+
+
+# -- shared memory -----------------------------------------------------------------------------------------------------
+def swizzled(byte):
+    """The 128-byte swizzle: 16-byte chunk `c` of 128-byte line `r` lies at `c xor (r mod 8)`."""
+    return byte ^ ((byte >> 7) % 8 << 4)
+
+
+def copied(tile, matrix):
+    """Shared memory after the bulk copies of a tile, each 64 columns wide."""
+    memory = np.full(tile.bytes // 2, -1, np.int64)
+    for r in range(tile.rows):
+        for c in range(tile.depth):
+            byte = c // 64 * tile.rows * 128 + r * 128 + c % 64 * 2
+            memory[swizzled(byte) // 2] = matrix[r, c]
+    return memory
+
+
+def read(tile, memory, row, step, i, k):
+    """Element (i, k) of what a product reads at a step along K, by the strides of its descriptor (PTX ISA)."""
+    bits = tile.descriptor_bits()
+    leading, stride = (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4
+    start = tile.offset(row, step)
+    if tile.turned:
+        block, i = divmod(i, 64)
+        byte = start + block * leading + k // 8 * stride + k % 8 * 128 + i * 2
+    else:
+        byte = start + i // 8 * stride + i % 8 * 128 + k * 2
+    return memory[swizzled(byte) // 2]
+
+
+@pytest.mark.parametrize("rows, depth", [(64, 64), (128, 128), (64, 256)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_read_what_was_copied(rows, depth, turned):
+    tile = HeadTile(rows, depth, turned)
+    matrix = np.arange(rows * depth).reshape(rows, depth)
+    memory = copied(tile, matrix)
+    along_k, others = (rows, depth) if turned else (depth, rows)
+    for step in range(along_k // 16):
+        for i in range(0, others, 7):
+            for k in (0, 9, 15):
+                place = (16 * step + k, i) if turned else (i, 16 * step + k)
+                assert read(tile, memory, 0, step, i, k) == matrix[place]
+
+
+def test_heads_are_filled_up():
+    assert [depth_for(n) for n in (1, 64, 65, 80, 128, 192, 256, 257)] == [64, 64, 128, 128, 128, 256, 256, None]
+
+
+# -- the order of work -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+@pytest.mark.parametrize("causal, run", [(False, 1), (True, 1), (True, 2)])
+def test_every_tile_of_queries_is_taken_once(count, causal, run):
+    taken = [query_tile(i, count, causal, run) for i in range(count)]
+    assert sorted(taken) == list(range(count))
+    if run == 2 and count % 2 == 0:
+        assert {a + b for a, b in zip(taken[::2], taken[1::2])} == {count - 1}
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("queries, batches", [(1, 8), (128, 16), (1000, 64), (4096, 64)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_tiles_fit(depth, queries, batches, causal):
+    tiles = choose_attention_tiles(depth, queries, 4096, batches, causal, few=queries == 1)
+    bytes = HeadTile(tiles.rows, depth).bytes + 2 * tiles.stages * HeadTile(tiles.keys, depth).bytes
+    assert bytes + 16 * (1 + 2 * tiles.stages) <= SHARED_BYTES
+    assert tiles.keys // 2 + depth // 2 + tiles.keys // 4 <= 220, "registers of scores, sums and weights"
+    assert not causal or tiles.keys % 64 == 0
+
+
+def test_keys_are_split_to_fill_the_multiprocessors():
+    assert choose_attention_tiles(128, 4, 4096, 8, False, few=True).splits == 16
+    assert choose_attention_tiles(128, 4, 4096, 128, False, few=True).splits == 1
+    assert choose_attention_tiles(128, 4, 100, 1, False, few=True).splits == 1
+    symbolic = choose_attention_tiles(128, 4, dims.symbol("d0"), 8, False, few=True).splits
+    assert [dims.evaluate(symbolic, {"d0": n}) for n in (1, 128, 1000, 10000)] == [1, 1, 8, 16]
+
+
+def opened(module):
+    """The kernel of a module, ready to be written, and its attention."""
+    (op,) = kernels(module)
+    made = GpuKernel(TensorGraph(op))
+    return made, read_attention(made.graph)
+
+
+def test_heads_that_share_keys_are_rows_of_one_query():
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(attention((2, 8, 1, 64), (2, 2, 100, 64), gqa=4))
+        made, found = opened(module)
+        q, k, _ = found.place(made)
+        assert (found.product.m, found.product.batches, found.gqa, found.few) == (4, 4, 1, True)
+        assert q.matrix.entry("q", (64, 64))["sizes"] == [64, 4, 4] and q.matrix.coordinates(3, 2, 0) == [0, 2, 3]
+        assert k.matrix.coordinates(3, 64, 0) == [0, 64, 3]
+        made.finish()
+
+
+def test_parts_of_the_keys_cover_them():
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(attention((1, 1, 1, 64), (1, 1, 1000, 64)))
+        made, found = opened(module)
+        tiles = AttentionTiles(64, 1, 128, splits=3)
+        stage = FlashAttention(made, found, found.place(made), tiles, new_parts(made, found, tiles))
+        ranges = [stage._keys(64, part) for part in range(3)]
+        assert [n for low, high in ranges for n in range(low, high)] == list(range(8))
+        stage.stage.finish()
+        made.finish()
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("exact", [False, True])
+def test_parts_are_merged(exact):
+    """Three parts of two heads of a row each; with a mask the second head has nothing to attend to."""
+    rng = np.random.default_rng(0)
+    sums, tops, totals = rng.standard_normal((3, 2, 64)), 5 * rng.standard_normal((3, 2)), 1 + rng.random((3, 2))
+    if exact:
+        sums[:, 1], tops[:, 1], totals[:, 1] = 0, -np.inf, 0
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(attention((1, 2, 1, 64), (1, 2, 500, 64), lse=True))
+        made, found = opened(module)
+        tiles = AttentionTiles(64, 1, 128, splits=3)
+        emit_parts(made, found, tiles, new_parts(made, found, tiles), exact)
+        made.finish()
+        scratch = {i: x.astype(np.float32).reshape(-1) for i, x in enumerate((sums, tops, totals))}
+        given = [np.zeros(1, np.float32)] * 3
+        kinds = [((2, 64), np.dtype(ml_dtypes.bfloat16)), ((2,), np.dtype(np.float32))]
+        (out, lse), status = simulate(module, given, kinds, scratch=scratch)
+    base = np.exp if exact else np.exp2
+    weights = base(tops - np.where(np.isinf(tops.max(0)), 0, tops.max(0)))
+    total = (weights * totals).sum(0)
+    expected = (weights[..., None] * sums).sum(0) / np.where(total == 0, 1, total)[:, None]
+    top = tops.max(0) if exact else tops.max(0) * np.log(2)
+    assert status == 0
+    np.testing.assert_allclose(out.astype(np.float32).reshape(2, 64), expected, rtol=1e-2, atol=1e-2)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(lse, np.where(total == 0, 0, top + np.log(total)), rtol=1e-5)
+
+
+# -- code --------------------------------------------------------------------------------------------------------------
+LONG = ((4, 16, 4096, 128), (4, 16, 4096, 128))
+CASES = {
+    "128": attention(*LONG, lse=True),
+    "causal, 64": attention((4, 16, 4096, 64), (4, 4, 4096, 64), causal=True, gqa=4),
+    "causal, 256": attention((4, 16, 1000, 256), (4, 16, 1000, 256), causal=True, dtype="f16"),
+    "one query": attention((4, 32, 1, 128), (4, 8, 4096, 128), gqa=4),
+    "mask": attention((2, 8, 1000, 128), (2, 8, 1000, 128), mask=("f32", (1, 1, 1000, 1000))),
+}
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", CASES)
+def test_code(name):
+    """No spills, no products that ptxas makes wait for each other."""
+    target, report = get_target("sm_90a"), []
+    with context(), ir.Location.unknown():
+        llvm = lower_kernel(ir.Module.parse(CASES[name]), target, "attention", start="linalg", stop="llvmir")
+    ptx = to_ptx(target, llvm)
+    assert assemble(target, ptx, report)[:4] == b"\x7fELF"
+    assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}, report[0]
+    assert "wgmma" not in report[0], report[0]
+    assert "wgmma.mma_async.sync.aligned.m64n" in ptx and "cp.async.bulk.tensor" in ptx
