@@ -31,6 +31,7 @@ GRAPH_PIPELINE = (
     "lamina-canonicalize",
     "lamina-cse",
     "lamina-fold-constants",
+    "lamina-recognize-composites",
     "lamina-sink-reshapes",
     "lamina-canonicalize",
     "lamina-cse",

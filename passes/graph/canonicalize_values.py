@@ -182,3 +182,13 @@ def broadcast_by_itself(m: Match) -> Replacement:
         fewer = [inner["x"] if j == i else y for j, y in enumerate(operands)]
         return m.build(m.cls.name, fewer, **m.attributes)
     return None
+
+
+@VALUES.pattern("attention")
+def mask_of_nothing(m: Match) -> Replacement:
+    """A mask of zeros adds nothing, a mask of true keeps all."""
+    q, k, v, mask = m.operands
+    value = scalar_of(m, mask)
+    if value is None or value is False or (value is not True and value != 0):
+        return None
+    return tuple(m.build("attention", [q, k, v, None], **m.attributes).owner.results)
