@@ -33,6 +33,7 @@ def _target(
             registers=32,
             has_fma=True,
             has_lane_fma=True,
+            bf16_square="llvm.aarch64.neon.bfmmla" if "bf16" in flags else "",
             bf16_dot="llvm.aarch64.neon.bfdot.v4f32.v8bf16" if "bf16" in flags else "",
             l1_bytes=64 * 1024,
             l2_bytes=l2 * 1024,

@@ -31,6 +31,7 @@ class Features:
     has_lane_fma: bool = False  # multiply-add takes one lane of a register as a factor
     has_vnni: bool = False
     bf16_dot: str = ""  # LLVM intrinsic (acc, a, b): adds products of pairs of bf16 in f32
+    bf16_square: str = ""  # LLVM intrinsic (acc, a, b): adds a 2 x 4 times a 4 x 2 matrix of bf16 in f32
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
 

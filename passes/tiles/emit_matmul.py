@@ -25,6 +25,7 @@ from .tiles_micro import Panel, Rows, Tile, choose_tile, store_tile
 from .tiles_pack import Matrix, pack_panel, pack_panels
 from .tiles_pairs import multiply_pairs
 from .tiles_problem import Problem, b_matrix, read_problem, row_start
+from .tiles_quads import DEPTH, Quads, lay_out, multiply_quads
 from .tiles_rows import PackedRows, packed_rows_size
 
 IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
@@ -38,7 +39,8 @@ DOT_ROWS = 4  # rows up to which an unpacked B with unit stride along K is read 
 
 @register
 def emit_matmul(
-    module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False, bf16_dot: str = ""
+    module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False,
+    bf16_dot: str = "", bf16_square: str = "",
 ) -> None:  # fmt: skip
     """Replace each kernel of kind `matmul` by loops over register tiles.
 
@@ -52,14 +54,15 @@ def emit_matmul(
                 if root.name == "lamina.pack":
                     _emit_pack(frame, root, vector_bits, registers)
                 else:
-                    _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane, bf16_dot).emit()
+                    _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane, bf16_dot, bf16_square).emit()
 
 
 class _Matmul(Gemm):
     """One product."""
 
     def __init__(
-        self, frame: Frame, problem: Problem, vector_bits: int, registers: int, by_lane: bool, bf16_dot: str
+        self, frame: Frame, problem: Problem, vector_bits: int, registers: int, by_lane: bool, bf16_dot: str,
+        bf16_square: str,
     ):  # fmt: skip
         self.problem = p = problem
         tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
@@ -68,6 +71,9 @@ class _Matmul(Gemm):
         if self.mode != "pack":
             tile = _widened(tile, p)
         self.pairs = bf16_dot if self.mode == "packed" and self._in_pairs(frame) else ""
+        # squares want B laid out anew, which pays where several tiles of rows read it
+        several = not isinstance(p.m, int) or p.m > tile.rows
+        self.squares = bf16_square if self.pairs and several else ""
         self.a_by_k = self.mode in ("pack", "packed") and self._along_rows(tile)
         in_place = p.a_view is not None and (bool(self.pairs) or frame.inputs[p.a_view.base].dtype == tile.dtype)
         if in_place and p.a_view is not None:
@@ -77,6 +83,10 @@ class _Matmul(Gemm):
             blocks = self._blocks_in_place()
         super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **blocks)
         self.packs, self.a_in_place = self.mode == "pack", in_place
+        if self.squares:
+            self.k_chunk = -(-self.k_chunk // DEPTH) * DEPTH
+            depth = self.k_block if self.blocked else self.k
+            self.quads = self.code.scratch(self.code.mul(depth, tile.columns), numeric.element_type("bf16"), 2)
         self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
 
     def _mode(self, frame: Frame, tile: Tile) -> str:
@@ -121,6 +131,8 @@ class _Matmul(Gemm):
     def multiply(
         self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]
     ) -> list[ir.Value]:
+        if isinstance(b, Quads):
+            return multiply_quads(self.code, tile, self.squares, rows, b, low, high, acc)
         if self.pairs:
             return multiply_pairs(self.code, tile, self.pairs, rows, b, low, high, acc)
         return super().multiply(tile, rows, b, low, high, acc)
@@ -146,7 +158,8 @@ class _Matmul(Gemm):
             assert p.b_view is not None
             buffer = self.frame.inputs[p.b_view.base]
             start = code.add(code.size(p.b_view.offset), code.mul(first, self.k))
-            return Panel(buffer.memref, start, p.panel, buffer.dtype, self.panel_vectors, code.mul(self.k, p.panel))
+            panel = Panel(buffer.memref, start, p.panel, buffer.dtype, self.panel_vectors, code.mul(self.k, p.panel))
+            return lay_out(code, self.tile, panel, item.k_low, item.k_high, self.quads) if self.squares else panel
         self.first = first
         return Panel(self.matrix.buffer, self.matrix.at(code, 0, first), self.matrix.k_stride)
 

@@ -37,23 +37,31 @@ def multiply_pairs(
                 spread = code.op("vector.shuffle", [pairs], [x, x], mask=pair)
                 for q, y in enumerate(b):
                     at = r * tile.vectors + q
-                    sums[at] = _dot(code, intrinsic, sums[at], y, spread)
+                    sums[at] = call(code, intrinsic, sums[at], y, spread)
         return sums
+
+    whole = code.add(low, code.mul(code.div(code.sub(high, low), depth), depth))
+    return one_by_one(code, tile, rows, panel, whole, high, code.loop(low, whole, depth, acc, several))
+
+
+def one_by_one(
+    code: Code, tile: Tile, rows: Rows, panel: Panel, low: Index, high: Index, acc: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """`acc + A[rows, low:high] @ B[low:high, columns]` in f32: what K leaves over."""
 
     def one(k: Index, *now: ir.Value) -> list[ir.Value]:
         scalars = [lambda x=x: numeric.convert(code, x(), "bf16", "f32") for x in rows.loads(code, k)]
         return step(code, tile, scalars, panel.loads(code, tile, k), now)
 
-    whole = code.add(low, code.mul(code.div(code.sub(high, low), depth), depth))
-    acc = code.loop(low, whole, depth, acc, several)
-    return acc if isinstance(high, int) and high == whole else code.loop(whole, high, 1, acc, one)
+    return list(acc) if isinstance(high, int) and high == low else code.loop(low, high, 1, acc, one)
 
 
 def _interleave(width: int) -> ir.Attribute:
     return ir.DenseI64ArrayAttr.get([i + o for i in range(width) for o in (0, width)])
 
 
-def _dot(code: Code, intrinsic: str, acc: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def call(code: Code, intrinsic: str, acc: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The LLVM intrinsic of (acc, a, b) that gives the new `acc`."""
     segments = ir.DenseI32ArrayAttr.get([3, 0])
     return code.op(
         "llvm.call_intrinsic", [acc.type], [acc, a, b], intrin=ir.StringAttr.get(intrinsic),

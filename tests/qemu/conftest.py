@@ -25,10 +25,14 @@ class Bf16(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(67, 91), torch.nn.ReLU(), torch.nn.Linear(91, 67)).bfloat16()
+        # K that no step of an instruction divides, and one of several blocks
+        linear = torch.nn.Linear
+        layers = (linear(67, 91), torch.nn.ReLU(), linear(91, 1101), torch.nn.ReLU(), linear(1101, 67))
+        self.layers = torch.nn.Sequential(*layers).bfloat16()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x.bfloat16()).float()
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.bfloat16()
+        return self.layers(x).float(), self.layers(x[:5]).float()  # rows for several tiles, and for one
 
 
 MAKERS = {**SMALL, "bf16": lambda: (Bf16(), (torch.randn(19, 67),))}

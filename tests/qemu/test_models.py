@@ -2,6 +2,7 @@
 
 import pytest
 from qemu.conftest import Guest
+from support.models import SMALL
 
 # without `pauth-impdef` qemu spends most of its time on pointer signatures
 MAX = "max,pauth-impdef=on,sve-default-vector-length="
@@ -26,6 +27,20 @@ def test_models_equal_eager(run_models, guest, target, names):
     assert max(errors.values()) < 2e-6, errors
 
 
-def test_bf16_dot_products_equal_eager(run_models):
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "guest, target",
+    [
+        pytest.param(Guest("aarch64", "cortex-a72"), "aarch64", id="neon"),
+        pytest.param(Guest("aarch64", MAX + "32"), "aarch64+sve", id="sve256"),
+        pytest.param(Guest("riscv64", VECTOR + "128", "v"), "riscv64", id="rvv128"),
+    ],
+)
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in MODELS])
+def test_other_models_equal_eager(run_models, guest, target, name):
+    assert run_models(guest, target, (name,))[name] < 2e-6
+
+
+def test_bf16_products_equal_eager(run_models):
     # the same sums in another order: at most a rounding of the result to bf16 apart
     assert run_models(Guest("aarch64", MAX + "32"), "neoverse-v1", ("bf16",))["bf16"] <= 2**-8
