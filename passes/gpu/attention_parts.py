@@ -16,7 +16,7 @@ from ..loops.index_algebra import Ranges
 from .attention_problem import Attention
 from .attention_softmax import Softmax
 from .attention_tiles import AttentionTiles
-from .gpu_kernel import GpuKernel
+from .gpu_kernel import GpuKernel, GpuStage
 from .matmul_epilogue import Epilogue
 from .ptx import Ptx
 from .thread_values import ThreadValues, divisible
@@ -69,7 +69,12 @@ def emit_parts(
 
         zero = softmax.constant(0.0)
         start = [softmax.constant(-inf), zero, spread(zero)]
-        top, sum, out = b.loop_carried("part", 0, tiles.splits, start, part)
+        if isinstance(tiles.splits, int):  # in one piece: the loads of all parts are under way together
+            for number in range(tiles.splits):
+                start = part(number, start)
+            top, sum, out = start
+        else:
+            top, sum, out = b.loop_carried("part", 0, tiles.splits, start, part)
         value = b.value("arith.mulf", (out, spread(softmax.inverse(sum))), type)
         lse = attention.root.results[1]
         for result, buffer in zip(kernel.graph.results, stage.outputs):
@@ -87,7 +92,7 @@ def emit_parts(
     stage.finish()
 
 
-def _store_lse(stage, buffer: ir.Value, value: ir.Value) -> None:
+def _store_lse(stage: GpuStage, buffer: ir.Value, value: ir.Value) -> None:
     """By the thread that has the row's first columns."""
     b = stage.b
 

@@ -17,52 +17,23 @@ compute exponentials. With `splits` each part of the keys writes O, maxima and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from ..loops.index_algebra import Ranges
+from .attention_edges import Edges
 from .attention_problem import Attention
+from .attention_results import Results
+from .attention_shared import STEP, HeadTile
 from .attention_softmax import RowState, Softmax, row_state
 from .attention_tiles import CHUNK, AttentionTiles, query_tile
 from .gpu_kernel import GpuKernel
-from .matmul_epilogue import Epilogue, Limits
 from .matmul_wgmma import Operand
 from .ptx import Ptx
 from .ring import Ring
-from .thread_values import ThreadValues, divisible
-from .wgmma import ATOM_BYTES, ROW_BYTES, STEP_BYTES, SWIZZLE_128, TURNED_STEP_BYTES, Descriptors, undefined, zeros
-
-STEP = 16  # elements along K of one product
-
-
-@dataclass(frozen=True)
-class HeadTile:
-    """`rows` rows of a head, `depth` wide, as chunks of 64 columns; `turned` if products sum over rows, not columns."""
-
-    rows: int
-    depth: int
-    turned: bool = False
-
-    @property
-    def bytes(self) -> int:
-        return self.rows * self.depth * 2
-
-    def descriptor_bits(self) -> int:
-        """The descriptor of wgmma without its address (`wgmma.SharedTile`)."""
-        leading = self.rows * ROW_BYTES >> 4 if self.turned else 1
-        return SWIZZLE_128 | (ATOM_BYTES >> 4) << 32 | leading << 16
-
-    def offset(self, row: int, step: int) -> int:
-        """Bytes from the tile's start to where a product reads: rows from `row` on, at a step along K."""
-        if self.turned:
-            return step * TURNED_STEP_BYTES
-        chunk, inside = divmod(step * STEP, CHUNK)
-        return chunk * self.rows * ROW_BYTES + row * ROW_BYTES + inside // STEP * STEP_BYTES
+from .wgmma import ROW_BYTES, Descriptors, undefined, zeros
 
 
 class FlashAttention:
@@ -72,16 +43,17 @@ class FlashAttention:
         self, kernel: GpuKernel, attention: Attention, operands: tuple[Operand, Operand, Operand], tiles: AttentionTiles,
         parts: tuple[int, int, int] | None = None,
     ):  # fmt: skip
-        self.attention, self.tiles, self.operands, self.parts = attention, tiles, operands, parts
+        self.attention, self.tiles, self.operands = attention, tiles, operands
         p = attention.product
         self.q_tile, self.k_tile = HeadTile(tiles.rows, tiles.depth), HeadTile(tiles.keys, tiles.depth)
         self.v_tile = HeadTile(tiles.keys, tiles.depth, turned=True)
         self.row_tiles, self.key_tiles = dims.ceildiv(p.m, tiles.rows), dims.ceildiv(p.k, tiles.keys)
-        self.total = self.row_tiles * p.batches * tiles.splits
-        self.runs = dims.ceildiv(self.total, tiles.run)
-        grid = dims.dim_min(self.runs, dims.symbol("sms")) if tiles.persistent else self.runs
+        self.runs_of_head = dims.ceildiv(self.row_tiles, tiles.run)
+        self.runs = self.runs_of_head * p.batches * tiles.splits
+        places = tiles.blocks_per_sm * dims.symbol("sms")
+        grid = dims.dim_min(self.runs, places) if tiles.persistent else self.runs
         self.stage = kernel.stage(tiles.threads, (grid, 1, 1))
-        self.stage.blocks_per_sm = 1
+        self.stage.blocks_per_sm = tiles.blocks_per_sm
         self.b, self.ptx = self.stage.b, Ptx(self.stage)
         warps = 4 * tiles.consumers
         self.k_first = self.q_tile.bytes
@@ -93,6 +65,8 @@ class FlashAttention:
         self.stage.dynamic_shared = self.v_ring.end
         exact = attention.mask is not None or attention.scale <= 0
         self.softmax = Softmax(self.ptx, attention.scale, tiles.lazy, exact)
+        self.edges = Edges(self.stage, attention, self.softmax, tiles.keys)
+        self.results = Results(self.stage, attention, self.softmax, tiles, parts)
         self.in_turns = tiles.consumers > 1
 
     def emit(self) -> None:
@@ -133,29 +107,26 @@ class FlashAttention:
 
     # -- which tile ------------------------------------------------------------------------------------------------
     def _each_tile(self, name: str, carried: list[ir.Value], body: Any) -> list[ir.Value]:
-        """`body(tile number, carried)` for the tiles of this block, in the order in which all warps take them."""
-        b, run = self.b, self.tiles.run
+        """`body(head, first query row, part of the keys, carried)` for the tiles of this block, in order."""
+        b, tiles, causal = self.b, self.tiles, self.attention.causal
+        bind = lambda x: x if isinstance(x, int) else b.bind_unique("place", b.dim(x))
 
-        def several(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
-            if run == 1:
-                return body(number, state)
-            end = dims.dim_min(run * number + run, self.total)
-            return b.loop_carried(f"{name}t", run * number, end, state, body)
+        def several(run: Dim, state: list[ir.Value]) -> list[ir.Value]:
+            part, rest = bind(dims.mod(run, tiles.splits)), bind(dims.floordiv(run, tiles.splits))
+            head, number = bind(dims.floordiv(rest, self.runs_of_head)), bind(dims.mod(rest, self.runs_of_head))
 
-        if not self.tiles.persistent:
+            def one(tile: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+                row = bind(tiles.rows * query_tile(tile, self.row_tiles, causal, tiles.run))
+                return body(head, row, part, carried)
+
+            if tiles.run == 1:
+                return one(number, state)
+            end = dims.dim_min(tiles.run * number + tiles.run, self.row_tiles)
+            return b.loop_carried(f"{name}t", tiles.run * number, end, state, one)
+
+        if not tiles.persistent:
             return several(dims.symbol("first"), carried)
         return b.loop_carried(f"{name}r", dims.symbol("first"), self.runs, carried, several, step=dims.symbol("grid"))
-
-    def _place(self, tile: Dim) -> tuple[Dim, Dim, Dim]:
-        """Head, first query row and part of the keys of a tile."""
-        bind = lambda x: self.b.bind_unique("place", self.b.dim(x))
-        splits, count = self.tiles.splits, self.row_tiles
-        part, tile = (0, tile) if splits == 1 else (bind(dims.mod(tile, splits)), bind(dims.floordiv(tile, splits)))
-        if count == 1:
-            return tile, 0, part
-        head, number = bind(dims.floordiv(tile, count)), bind(dims.mod(tile, count))
-        number = query_tile(number, count, self.attention.causal, self.tiles.run)
-        return head, self.tiles.rows * bind(number), part
 
     def _keys(self, end_row: Dim, part: Dim) -> tuple[Dim, Dim]:
         """The tiles of keys that query rows before `end_row` attend to."""
@@ -172,9 +143,8 @@ class FlashAttention:
     def _produce(self) -> list[ir.Value]:
         b, rings = self.b, (self.q_ring, self.k_ring, self.v_ring)
 
-        def tile(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
+        def tile(head: Dim, row: Dim, part: Dim, state: list[ir.Value]) -> list[ir.Value]:
             q, k, v = state[:2], state[2:4], state[4:]
-            head, row, part = self._place(number)
             low, high = self._keys(row + self.tiles.rows, part)
             shared = dims.floordiv(head, self.attention.gqa)
             k = self._fill(1, k, shared, high - 1)
@@ -233,10 +203,9 @@ class FlashAttention:
         if self.in_turns:
             self.ptx.barrier(dims.mod(self.own + 1, self.tiles.consumers) + 1, 256, "arrive")
 
-    def _tile(self, number: Dim, state: list[ir.Value]) -> list[ir.Value]:
+    def _tile(self, head: Dim, block_row: Dim, part: Dim, state: list[ir.Value]) -> list[ir.Value]:
         b, ptx, tiles, softmax = self.b, self.ptx, self.tiles, self.softmax
         q, k, v = state[:2], state[2:4], state[4:]
-        head, block_row, part = self._place(number)
         row = b.bind_unique("row", b.dim(block_row + 64 * self.own))
         low, end = self._keys(block_row + tiles.rows, part)
         high = self._keys(row + 64, part)[1] if self.attention.causal else end
@@ -251,7 +220,7 @@ class FlashAttention:
         ptx.wgmma_fence()
         scores = ptx.unpack(ptx.wgmma_wait(0, [self._scores(k_at)])[0])
         self._release(self.k_ring, k_at)
-        rows, weights = softmax.first(self._masked(scores, head, high - 1, edge=True))
+        rows, weights = softmax.first(self.edges.masked(scores, head, self.lane_row, high - 1, edge=True))
         element = self._element()
         pairs = softmax.pairs(weights, element)
 
@@ -267,7 +236,7 @@ class FlashAttention:
         ptx.wgmma_fence()
         sums = ptx.wgmma_wait(0, [self._values(sums, pairs, v_at)], pairs)[0]
         self._release(self.v_ring, v_at)
-        self._write(head, part, rows, ptx.unpack(sums))
+        self.results.write(head, self.lane_row, part, rows, ptx.unpack(sums))
         return [*self.q_ring.advance(*q), *k, *self.v_ring.advance(*v)]
 
     def _split(
@@ -308,7 +277,7 @@ class FlashAttention:
         self._pass_turn()
         made = ptx.unpack(ptx.wgmma_wait(1, [scores])[0])
         self._release(self.k_ring, k_at)
-        step = softmax.step(self._masked(made, head, number, edge=False), before)
+        step = softmax.step(self.edges.masked(made, head, self.lane_row, number, edge=False), before)
         corrections = None if step.grown is not None else step.corrections()
         parts = ptx.unpack(ptx.wgmma_wait(0, [sums], pairs)[0])
         self._release(self.v_ring, v_at)
@@ -365,106 +334,3 @@ class FlashAttention:
 
     def _element(self) -> ir.Type:
         return ir.Type.parse(self.attention.product.dtype)
-
-    # -- masks -----------------------------------------------------------------------------------------------------
-    def _masked(self, scores: list[ir.Value], head: Dim, tile: Dim, edge: bool) -> list[ir.Value]:
-        """Scores with the mask added, and -inf for keys beyond the diagonal or the end, which only an `edge` tile has."""
-        b, p, softmax = self.b, self.attention.product, self.softmax
-        first = b.bind_unique("key", b.dim(self.tiles.keys * tile + 2 * dims.symbol("quad")))
-        if softmax.exact:
-            scores = [softmax.binary("mulf", x, softmax.constant(self.attention.scale)) for x in scores]
-        if self.attention.mask is not None:
-            scores = [self._plus_mask(x, i, head, first) for i, x in enumerate(scores)]
-        if not edge or (not self.attention.causal and divisible(p.k, self.tiles.keys)):
-            return scores
-        limits = []
-        for h in range(2):
-            end = dims.dim_min(p.k, self.lane_row + 8 * h + 1) if self.attention.causal else p.k
-            limits.append(self.ptx.i32(b.dim(end - first)))
-        greater, infinite = b.number(4, b.i64), softmax.constant(-inf)
-        made = []
-        for i, x in enumerate(scores):
-            column = b.constant(8 * (i // 4) + i % 2, b.i32)
-            inside = b.value("arith.cmpi", (limits[i // 2 % 2], column), b.i1, predicate=greater)
-            made.append(softmax.select(inside, x, infinite))
-        return made
-
-    def _plus_mask(self, score: ir.Value, i: int, head: Dim, first: Dim) -> ir.Value:
-        """Score number `i` of this thread plus its element of the mask, or -inf where a bool mask is false."""
-        b, a, p = self.b, self.attention, self.attention.product
-        assert a.mask is not None
-        last = lambda x, n: dims.dim_min(x, n - 1)  # what lies beyond is not used
-        row = last(self.lane_row + 8 * (i // 2 % 2), p.m)
-        key = b.bind_unique("column", b.dim(last(first + 8 * (i // 4) + i % 2, p.k)))
-        ranges = Ranges({str(key): p.k})
-        flat = b.bind_unique("line", b.dim(head * p.m + row))
-        ranges.add(str(flat), p.batches * p.m)
-        ev = ThreadValues(self.stage, ranges, 1)
-        line = ranges.delinearize(flat, (*a.heads, a.queries))
-        shape = self.stage.kernel.graph.shape(a.mask)
-        full = [*line, key]
-        index = [0 if n == 1 else x for n, x in zip(shape, full[len(full) - len(shape) :])]
-        value = ev.at(a.mask, index)
-        if isinstance(value.type, ir.IntegerType):
-            on = b.value(
-                "arith.cmpi", (value, b.constant(0, value.type)), b.i1, predicate=b.number(1, b.i64)
-            )  # fmt: skip
-            return self.softmax.select(on, score, self.softmax.constant(-inf))
-        if ir.FloatType(value.type).width < 32:
-            value = b.value("arith.extf", (value,), b.f32)
-        elif ir.FloatType(value.type).width > 32:
-            value = b.value("arith.truncf", (value,), b.f32)
-        return self.softmax.binary("addf", score, value)
-
-    # -- results ---------------------------------------------------------------------------------------------------
-    def _write(self, head: Dim, part: Dim, rows: RowState, sums: list[ir.Value]) -> None:
-        """Write 64 query rows of a consumer: outputs, or one part's sums, maxima and totals."""
-        p, softmax = self.attention.product, self.softmax
-        totals = softmax.finished(rows)
-        end = None if divisible(p.m, self.tiles.rows) else p.m
-        if self.parts is not None:
-            self._keep(head, part, rows, totals, sums)
-            return
-        lse = self.attention.root.results[1]
-        for value, buffer in zip(self.stage.kernel.graph.results, self.stage.outputs):
-            if value == lse:
-                for h in range(2):
-                    self._one_lane(buffer, head * p.m, h, softmax.lse(rows.top[h], totals[h]))
-        inverse = [softmax.inverse(x) for x in totals]
-        values = [softmax.binary("mulf", x, inverse[i // 2 % 2]) for i, x in enumerate(sums)]
-        columns = Limits(end=None if p.n == self.tiles.depth else p.n)
-        Epilogue(self.stage, p, apart=lse).fragment(head, self.lane_row, 0, values, Limits(end=end), columns)
-
-    def _one_lane(self, buffer: ir.Value, start: Dim, h: int, value: ir.Value) -> None:
-        """Store what four lanes know of a row, once."""
-        b, row = self.b, self.lane_row + 8 * h
-        conditions = [self.ptx.compare("eq", dims.symbol("quad"), 0)]
-        conditions += self.ptx.within(row, None, self.attention.product.m)
-
-        def store() -> list[ir.Value]:
-            b.op("memref.store", (value, buffer, b.dim(start + row)))
-            return []
-
-        b.branch(self.ptx.all(conditions), [], store)
-
-    def _keep(self, head: Dim, part: Dim, rows: RowState, totals: list[ir.Value], sums: list[ir.Value]) -> None:
-        """Write a part to scratch memory: O in rows of `depth` elements."""
-        b, p = self.b, self.attention.product
-        assert self.parts is not None
-        o, top, total = (self.stage.scratch[x] for x in self.parts)
-        first = (part * p.batches + head) * p.m
-        for h in range(2):
-            self._one_lane(top, first, h, rows.top[h])
-            self._one_lane(total, first, h, totals[h])
-            row = self.lane_row + 8 * h
-
-            def write(h: int = h, row: Dim = row) -> list[ir.Value]:
-                own = self.softmax.of_row(sums, h)
-                for j in range(len(own) // 2):
-                    offset = (first + row) * self.tiles.depth + 8 * j + 2 * dims.symbol("quad")
-                    pair = b.value("vector.from_elements", own[2 * j : 2 * j + 2], ir.VectorType.get([2], b.f32))
-                    alignment = ir.IntegerAttr.get(b.i64, 8)
-                    b.op("vector.store", (pair, o, b.dim(offset)), attributes={"alignment": alignment})
-                return []
-
-            b.branch(self.ptx.all(self.ptx.within(row, None, p.m)), [], write)

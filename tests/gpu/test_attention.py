@@ -14,6 +14,7 @@ from lamina.dialects import dims
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.attention_parts import emit_parts, new_parts
 from lamina.passes.gpu.attention_problem import read_attention
+from lamina.passes.gpu.attention_shared import HeadTile
 from lamina.passes.gpu.attention_tiles import (
     DEPTHS,
     AttentionTiles,
@@ -21,7 +22,7 @@ from lamina.passes.gpu.attention_tiles import (
     depth_for,
     query_tile,
 )
-from lamina.passes.gpu.attention_wgmma import FlashAttention, HeadTile
+from lamina.passes.gpu.attention_wgmma import FlashAttention
 from lamina.passes.gpu.gpu_kernel import GpuKernel
 from lamina.passes.gpu.matmul_tiles import SHARED_BYTES
 from lamina.passes.loops.kernel_functions import kernels
@@ -103,17 +104,18 @@ def test_heads_are_filled_up():
 def test_every_tile_of_queries_is_taken_once(count, causal, run):
     taken = [query_tile(i, count, causal, run) for i in range(count)]
     assert sorted(taken) == list(range(count))
-    if run == 2 and count % 2 == 0:
-        assert {a + b for a, b in zip(taken[::2], taken[1::2])} == {count - 1}
+    if run == 2:
+        assert {a + b for a, b in zip(taken[::2], taken[1::2])} <= {count - 1}
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("queries, batches", [(1, 8), (128, 16), (1000, 64), (4096, 64)])
+@pytest.mark.parametrize("queries, batches", [(1, 8), (1, 256), (128, 16), (1000, 64), (4096, 64)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_tiles_fit(depth, queries, batches, causal):
-    tiles = choose_attention_tiles(depth, queries, 4096, batches, causal, few=queries == 1)
+    tiles = choose_attention_tiles(depth, queries, max(queries, 500), batches, causal, few=queries == 1)
     bytes = HeadTile(tiles.rows, depth).bytes + 2 * tiles.stages * HeadTile(tiles.keys, depth).bytes
-    assert bytes + 16 * (1 + 2 * tiles.stages) <= SHARED_BYTES
+    assert tiles.blocks_per_sm * (bytes + 16 * (1 + 2 * tiles.stages) + 1024) <= SHARED_BYTES + 1024
+    assert tiles.blocks_per_sm * 128 * (tiles.registers[0] + tiles.consumers * tiles.registers[1]) <= 65536
     assert tiles.keys // 2 + depth // 2 + tiles.keys // 4 <= 220, "registers of scores, sums and weights"
     assert not causal or tiles.keys % 64 == 0
 
@@ -190,6 +192,7 @@ LONG = ((4, 16, 4096, 128), (4, 16, 4096, 128))
 CASES = {
     "128": attention(*LONG, lse=True),
     "causal, 64": attention((4, 16, 4096, 64), (4, 4, 4096, 64), causal=True, gqa=4),
+    "causal, 64, two blocks": attention((16, 32, 1000, 64), (16, 32, 1000, 64), causal=True),
     "causal, 256": attention((4, 16, 1000, 256), (4, 16, 1000, 256), causal=True, dtype="f16"),
     "one query": attention((4, 32, 1, 128), (4, 8, 4096, 128), gqa=4),
     "mask": attention((2, 8, 1000, 128), (2, 8, 1000, 128), mask=("f32", (1, 1, 1000, 1000))),
