@@ -63,7 +63,9 @@ def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
     if q.dtype not in ("bf16", "f16"):
         raise Unsupported(f"no GPU kernel for attention in {q.dtype}")
     if not all(isinstance(t.shape[-1], int) and t.shape[-1] <= WIDEST_HEAD for t in (q, v)):
-        raise Unsupported(f"no GPU kernel for attention with heads of more than {WIDEST_HEAD} elements")
+        raise Unsupported(
+            f"no GPU kernel for attention with heads of symbolic width or of more than {WIDEST_HEAD} elements"
+        )
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:

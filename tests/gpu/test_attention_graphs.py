@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lamina.dialects import interpret
+from lamina.frontend.aten.registry import Unsupported
 from lamina.frontend.convert import convert
 
 aten = torch.ops.aten
@@ -61,6 +62,17 @@ def test_values(function):
         sums = made[1]
         assert sums.shape == (results[1].meta["val"].shape)
         np.testing.assert_allclose(sums[..., :S], scores.logsumexp(-1), atol=tolerance)
+
+
+def test_a_diagonal_that_ends_in_the_last_corner_is_left_to_eager():
+    """Flash attention's own op aligns the diagonal there; with as many queries as keys it is the same."""
+    with FakeTensorMode():
+        q, k = (torch.empty(1, 2, n, 16, dtype=torch.bfloat16, device="cuda") for n in (3, 5))
+        gm = make_fx(lambda q, k: aten._scaled_dot_product_flash_attention(q, k, k, is_causal=True)[0])(q, k)
+    gm.graph.eliminate_dead_code()
+    nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
+    with pytest.raises(Unsupported, match="last corner"):
+        convert(nodes, [nodes[-1]], [], set())
 
 
 def _numpy(t):
