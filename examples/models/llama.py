@@ -31,7 +31,7 @@ class Layer(nn.Module):
         self.register_buffer("keys", torch.zeros(1, groups, capacity, self.size))
         self.register_buffer("values", torch.zeros(1, groups, capacity, self.size))
 
-    def forward(self, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
         b, s, d = x.shape
         y = self.norm1(x)
         q = self.q(y).view(b, s, self.heads, self.size).transpose(1, 2)
@@ -39,18 +39,24 @@ class Layer(nn.Module):
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         self.keys[:, :, positions] = k
         self.values[:, :, positions] = v
-        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask, enable_gqa=True)
+        if mask is None:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        else:
+            y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask, enable_gqa=True)
         x = x + self.o(y.transpose(1, 2).reshape(b, s, d))
         y = self.norm2(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
 class Llama(nn.Module):
-    """Token embedding, layers, logits; the cache in the layers' buffers is updated in place."""
+    """Token embedding, layers, logits; the cache in the layers' buffers is updated in place.
 
-    def __init__(self, layers: int, width: int, heads: int, groups: int, vocabulary: int, capacity: int):
+    Tokens attend to the cache up to their positions; of a whole prompt (`prompt`), which begins at 0, to each other.
+    """
+
+    def __init__(self, layers: int, width: int, heads: int, groups: int, vocabulary: int, capacity: int, prompt: bool):
         super().__init__()
-        self.capacity = capacity
+        self.capacity, self.prompt = capacity, prompt
         self.embedding = nn.Embedding(vocabulary, width)
         self.layers = nn.ModuleList(Layer(width, heads, groups, capacity) for _ in range(layers))
         self.norm = nn.RMSNorm(width, eps=1e-5)
@@ -60,22 +66,22 @@ class Llama(nn.Module):
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         angles = positions[:, None].float() * self.frequency
-        cos, sin = angles.cos(), angles.sin()
-        mask = torch.arange(self.capacity) <= positions[:, None]
         x = self.embedding(tokens)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        mask = None if self.prompt else torch.arange(self.capacity, device=x.device) <= positions[:, None]
         for layer in self.layers:
             x = layer(x, positions, cos, sin, mask)
         return self.head(self.norm(x))
 
 
-def _model(layers: int, width: int, vocabulary: int, capacity: int) -> nn.Module:
-    heads = 8 if width >= 256 else 4
-    return Llama(layers, width, heads, heads // 2, vocabulary, capacity).eval()
+def _model(layers: int, width: int, vocabulary: int, capacity: int, prompt: bool = False) -> nn.Module:
+    heads = max(8, width // 128) if width >= 256 else 4
+    return Llama(layers, width, heads, heads // 2, vocabulary, capacity, prompt).eval()
 
 
-def prefill(layers: int = 4, width: int = 512, length: int = 64, vocabulary: int = 32000) -> Made:
+def prefill(layers: int = 4, width: int = 512, length: int = 64, vocabulary: int = 32000, prompt: bool = False) -> Made:
     """All tokens of a prompt at once."""
-    model = _model(layers, width, vocabulary, 2 * length)
+    model = _model(layers, width, vocabulary, 2 * length, prompt)
     return model, (torch.randint(0, vocabulary, (1, length)), torch.arange(length))
 
 

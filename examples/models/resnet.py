@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -58,3 +59,8 @@ def resnet18(width: int = 64, classes: int = 1000) -> nn.Module:
 def resnet50(width: int = 64, classes: int = 1000) -> nn.Module:
     """ResNet-50 with random weights."""
     return ResNet((3, 4, 6, 3), False, width, classes).eval()
+
+
+def resnet50_images(batch: int = 1) -> tuple[nn.Module, tuple[Tensor]]:
+    """ResNet-50 and images of ImageNet's size."""
+    return resnet50(), (torch.randn(batch, 3, 224, 224),)

@@ -85,6 +85,11 @@ class ViT(nn.Module):
         return self.head(self.norm(self.blocks(x))[:, 0])
 
 
+def vit_base(batch: int = 1) -> Made:
+    """ViT-B/16, 12 layers of 768."""
+    return ViT(224, 16, 768, 12, 12, 1000).eval(), (torch.randn(batch, 3, 224, 224),)
+
+
 def vit_tiny(size: int = 224, width: int = 192, depth: int = 12, classes: int = 1000, batch: int = 1) -> Made:
     """ViT-tiny with patches of 16 (of 8 for small images)."""
     patch = 16 if size >= 64 else 8

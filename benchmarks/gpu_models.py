@@ -1,0 +1,345 @@
+"""Inference of whole models in bf16 on an NVIDIA GPU, beside eager and Inductor.
+
+    python benchmarks/gpu_models.py [--device cpu --small] [--profile] [--seconds 1.5] [--deadline 300] [MODEL …]
+
+Each model lives in a process of its own, so that a fault in one leaves the others alone. First all of them compile with
+Lamina, at once and with empty caches, and are compared with float64; then each in turn is timed against eager; then all
+compile with Inductor, and each in turn is timed against both. A time is that of a call among others in a row on several
+inputs, by CUDA events: what a user gets, launch overhead included. Systems alternate, the median of rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+CALLS = 3  # different inputs
+ROUND = 0.02  # seconds of calls in a row, about
+TOP = 12  # kernels named in a profile
+STEP = 150  # seconds that a process may take for one step
+
+# name: (a model of examples/models and its arguments, the same small)
+MODELS: dict[str, tuple[tuple[str, dict[str, Any]], dict[str, Any]]] = {
+    "bert_base": (("language.bert_base", {"length": 512, "batch": 8}), {"length": 16, "batch": 1}),
+    "llama_prefill": (
+        ("llama.prefill", {"layers": 8, "width": 2048, "length": 2048, "prompt": True}),
+        {"layers": 1, "width": 64, "length": 16, "vocabulary": 100},
+    ),
+    "gpt2_small": (("language.gpt2_small", {"length": 1024}), {"layers": 1, "width": 48, "vocabulary": 100}),
+    "vit_base": (("vision.vit_base", {"batch": 32}), {"batch": 1}),
+    "llama_decode": (
+        ("llama.decode", {"layers": 8, "width": 2048, "length": 2048}),
+        {"layers": 1, "width": 64, "length": 16, "vocabulary": 100},
+    ),
+    "resnet50": (("resnet.resnet50_images", {"batch": 32}), {"batch": 1}),
+}
+
+
+class Model:
+    """One model in its process, and the systems that have been compiled for it."""
+
+    def __init__(self, name: str, device: str, small: bool):
+        import torch
+
+        sys.path.insert(0, str(FOLDER.parent / "examples"))
+        import models
+        from models.accuracy import exact_calls
+
+        torch.manual_seed(0)
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        self.torch, self.device, self.name = torch, device, name
+        (path, arguments), less = MODELS[name]
+        module, maker = path.split(".")
+        with torch.device(device), torch.no_grad():
+            made, first = getattr(getattr(models, module), maker)(**{**arguments, **(less if small else {})})
+            self.model = made.to(torch.bfloat16).eval()
+            self.calls = [self.another(first, i) for i in range(CALLS)]
+            self.exact = exact_calls(self.model, self.calls)
+            self.eager = [self.copied(self.model, a) for a in self.calls]
+        self.systems: dict[str, Callable[..., Any]] = {"eager": self.model}
+
+    def another(self, first: Sequence[Any], number: int) -> list[Any]:
+        """Other values of the same sizes; positions and masks are kept, the step of a decoder is the next one."""
+        if self.name == "llama_decode":
+            token, position = first
+            return [(token + 7 * number) % 100, position + number]
+        data, *rest = first
+        if data.is_floating_point():
+            return [self.torch.randn_like(data).bfloat16(), *rest]
+        return [self.torch.randint_like(data, int(data.max()) + 1), *rest]
+
+    def copied(self, function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+        """The outputs of a call, kept apart from what later calls write."""
+        from models.accuracy import flat
+
+        return [t.clone() for t in flat(function(*given))]
+
+    def synchronize(self) -> None:
+        if self.device != "cpu":
+            self.torch.cuda.synchronize()
+
+    def compile(self, backend: str) -> dict[str, Any]:
+        """Compile with empty caches; the seconds of the first call, and how far the outputs are from float64."""
+        from models.accuracy import compare
+
+        if backend == "lamina":
+            import lamina.frontend.dynamo  # noqa: F401
+        self.torch._dynamo.reset()
+        compiled = self.torch.compile(self.model, backend=backend, dynamic=False)
+        self.synchronize()
+        start = time.perf_counter()
+        compiled(*self.calls[0])
+        self.synchronize()
+        seconds = time.perf_counter() - start
+        found = compare([self.copied(compiled, a) for a in self.calls], self.eager, self.exact)
+        self.systems[backend] = compiled
+        answer = {"seconds": seconds, "error": found.error, "eager error": found.eager, "faults": found.faults}
+        if backend == "lamina":
+            import lamina
+
+            stats = lamina.stats()
+            answer["fallback"] = {op: entry["count"] for op, entry in stats["fallback"].items()}
+            answer |= {n: stats[n] for n in ("parts", "kernels", "plain_kernels", "failures", "graph_breaks")}
+        return answer
+
+    def row(self, system: str, repeats: int) -> float:
+        """Seconds of a call, of `repeats` calls of every input in a row."""
+        function = self.systems[system]
+        if self.device == "cpu":
+            start = time.perf_counter()
+            for _ in range(repeats):
+                for given in self.calls:
+                    function(*given)
+            return (time.perf_counter() - start) / repeats / CALLS
+        first, last = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for _ in range(repeats):
+            for given in self.calls:
+                function(*given)
+        last.record()
+        last.synchronize()
+        return first.elapsed_time(last) / 1e3 / repeats / CALLS
+
+    def time(self, seconds: float) -> dict[str, float]:
+        """Milliseconds of a call of each system: medians of alternating rounds."""
+        repeats = {}
+        for system in self.systems:
+            self.row(system, 1)
+            repeats[system] = max(1, round(ROUND / CALLS / self.row(system, 1)))
+        found: dict[str, list[float]] = {system: [] for system in self.systems}
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end or len(found["eager"]) < 5:
+            for system, times in found.items():
+                times.append(self.row(system, repeats[system]))
+        return {system: statistics.median(times) * 1e3 for system, times in found.items()}
+
+    def profile(self, system: str) -> list[tuple[str, int, float]]:
+        """The kernels of a call that take the longest: name, launches, microseconds."""
+        from torch.profiler import ProfilerActivity, profile
+
+        self.row(system, 1)
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as watched:
+            self.row(system, 1)
+            self.synchronize()
+        rows = [
+            (e.key, round(e.count / CALLS), e.self_device_time_total / CALLS)
+            for e in watched.key_averages()
+            if e.self_device_time_total > 0 and e.device_type != self.torch.autograd.DeviceType.CPU
+        ]
+        return sorted(rows, key=lambda r: -r[2])
+
+
+def serve(name: str, device: str, small: bool, seconds: float) -> None:
+    """The process of a model: a command a line on stdin, an answer a line on stdout."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def answer(do: Callable[[], Any]) -> None:
+        try:
+            found = do()
+        except Exception as error:
+            traceback.print_exc()
+            found = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+        print(json.dumps(found), file=answers, flush=True)
+
+    model: list[Model] = []
+    for line in sys.stdin:
+        word, _, rest = line.strip().partition(" ")
+        do: dict[str, Callable[[], Any]] = {
+            "make": lambda: model.append(Model(name, device, small)),
+            "compile": lambda rest=rest: model[0].compile(rest),
+            "time": lambda: model[0].time(seconds),
+            "profile": lambda rest=rest: model[0].profile(rest),
+        }
+        with model[0].torch.no_grad() if model else contextlib.nullcontext():
+            answer(do[word])
+
+
+class Process:
+    """A model's process as the parent sees it; after a failed step it is left alone."""
+
+    def __init__(self, name: str, options: argparse.Namespace, caches: Path):
+        folder = caches / name
+        environment = {
+            **os.environ,
+            "LAMINA_CACHE_DIR": str(folder / "lamina"),
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+        }
+        command = [sys.executable, __file__, "--serve", name, "--device", options.device]
+        command += ["--seconds", str(options.seconds), *(["--small"] if options.small else [])]
+        self.name, self.deadline, self.lost = name, options.end, ""
+        self.log = open(caches / f"{name}.log", "w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
+        )
+
+    def ask(self, command: str) -> None:
+        """Give a command whose answer `result` reads."""
+        with contextlib.suppress(BrokenPipeError):
+            assert self.process.stdin
+            self.process.stdin.write(command + "\n")
+            self.process.stdin.flush()
+
+    def result(self) -> Any:
+        """The answer; None if the process has failed, then or before."""
+        if self.lost:
+            return None
+        assert self.process.stdout
+        left = min(STEP, self.deadline - time.monotonic())
+        ready = select.select([self.process.stdout], [], [], max(0, left))[0]
+        line = self.process.stdout.readline() if ready else ""
+        answer = json.loads(line) if line else {"failed": "no answer in time" if not ready else "the process ended"}
+        if isinstance(answer, dict) and "failed" in answer:
+            self.lost = answer["failed"]
+            self.log.seek(0)
+            print(f"{self.name}: {self.lost}\n{self.log.read()[-1500:]}", flush=True)
+            return None
+        return answer
+
+    def do(self, command: str) -> Any:
+        """A command and its answer."""
+        self.ask(command)
+        return self.result()
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def together(processes: Sequence[Process], command: str) -> dict[str, Any]:
+    """What all processes answer to a command that they carry out at once."""
+    running = [p for p in processes if not p.lost]
+    for process in running:
+        process.ask(command)
+    return {p.name: answer for p in running if (answer := p.result()) is not None}
+
+
+HEAD = """
+| model | error | eager's error | Lamina ms | eager ms | Inductor ms | eager / Lamina | Inductor / Lamina | compile s | Inductor's | kernels (plain) | left to torch |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+""".strip()
+
+
+def table(found: dict[str, dict[str, Any]]) -> list[str]:
+    """The lines of the table, and geometric means."""
+    lines = HEAD.splitlines()
+    for name, facts in found.items():
+        ours, theirs, ms = facts["lamina"], facts.get("inductor", {}), facts["ms"]
+        left = ", ".join(f"{count} {op.removeprefix('aten.')}" for op, count in ours["fallback"].items())
+        ratio = {s: f"{ms[s] / ms['lamina']:.2f}" if s in ms else "" for s in ("eager", "inductor")}
+        cells = [name, f"{ours['error']:.1e}", f"{ours['eager error']:.1e}"]
+        cells += [f"{ms[s]:.3f}" if s in ms else "" for s in ("lamina", "eager", "inductor")] + list(ratio.values())
+        cells += [f"{t['seconds']:.1f}" if t else "" for t in (ours, theirs)]
+        cells += [f"{ours['kernels']} ({ours['plain_kernels']})", left or "nothing"]
+        lines.append(f"| {' | '.join(cells)} |")
+    for system in ("eager", "inductor"):
+        logs = [math.log(f["ms"][system] / f["ms"]["lamina"]) for f in found.values() if system in f["ms"]]
+        if logs:
+            lines += ["", f"Geometric mean of {system} / Lamina over {len(logs)} models: {math.exp(statistics.mean(logs)):.2f}"]  # fmt: skip
+    return lines
+
+
+def shares(name: str, rows: Sequence[tuple[str, int, float]]) -> list[str]:
+    """A model's kernels by the time they take."""
+    total = sum(r[2] for r in rows)
+    lines = ["", f"`{name}`: {sum(r[1] for r in rows)} launches, {total:.0f} us on the device", ""]
+    return lines + [f"* {us / total:5.1%} {us:8.1f} us, {count} x `{key[:90]}`" for key, count, us in rows[:TOP]]
+
+
+def run(options: argparse.Namespace) -> list[str]:
+    """All models; the lines of the report."""
+    found: dict[str, dict[str, Any]] = {}
+    profiles: list[str] = []
+    start = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - start:5.1f} s] {text}", flush=True)
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
+        processes = [Process(name, options, Path(caches)) for name in options.models or MODELS]
+        try:
+            for process in processes:
+                process.ask("make")
+            for process in processes:
+                process.result()
+            for backend in ("lamina", "inductor"):
+                say(f"compile with {backend}")
+                for name, facts in together(processes, f"compile {backend}").items():
+                    found.setdefault(name, {})[backend] = facts
+                    say(f"{name} {json.dumps(facts)}")
+                for process in processes:
+                    if not process.lost and (times := process.do("time")):
+                        found[process.name]["ms"] = times
+                        say(f"{process.name} ms { ({n: round(t, 3) for n, t in times.items()}) }")
+                    if options.profile and backend == "lamina" and (rows := process.do("profile lamina")):
+                        profiles += shares(process.name, rows)
+                        print("\n".join(shares(process.name, rows)), flush=True)
+        finally:
+            for process in processes:
+                process.stop()
+    for process in processes:
+        if process.lost:
+            profiles += ["", f"{process.name} failed: {process.lost}"]
+    return table({n: f for n, f in found.items() if "ms" in f}) + profiles
+
+
+def main() -> None:
+    """Run the table, or one model's process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--small", action="store_true", help="tiny models, to try this script")
+    parser.add_argument("--profile", action="store_true", help="which of our kernels take the time")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of timing, a model")
+    parser.add_argument("--deadline", type=float, default=3600, help="seconds after which what is there is reported")
+    parser.add_argument("--output", type=Path, help="a file for the report; default benchmarks/results/gpu_models.md")
+    parser.add_argument("--serve", default="", choices=("", *MODELS), help=argparse.SUPPRESS)
+    parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}")
+    options = parser.parse_args()
+    if options.serve:
+        return serve(options.serve, options.device, options.small, options.seconds)
+    options.end = time.monotonic() + options.deadline
+    lines = run(options)
+    print("\n".join(lines))
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
