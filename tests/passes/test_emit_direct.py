@@ -10,6 +10,7 @@ from lamina.dialects import dims, mlir_context
 from lamina.dialects.mlir_ops import create
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import TensorType
+from lamina.dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 from lamina.passes.direct.emit_direct import EMITTERS
 from lamina.passes.linalg.ir_cache import IrCache
 
@@ -137,10 +138,12 @@ def test_long_topk_sorts():
     np.testing.assert_array_equal(x[indices], values)
 
 
-def test_an_index_out_of_range_fails_and_writes_nothing_outside():
+@pytest.mark.parametrize("index_error, check", [(True, INDEX_OUT_OF_RANGE), (False, GATHER_OUT_OF_RANGE)])
+def test_an_index_out_of_range_fails_and_writes_nothing_outside(index_error, check):
     x, index, src = np.zeros((4, 3), np.float32), np.array([[0, 4, -1]]), np.ones((1, 3), np.float32)
-    kernel = compiled(OPS["scatter"], [type_of(x), type_of(index), type_of(src)], {"dim": 0})
-    with pytest.raises(KernelFailed, match="status 1"):
+    attributes = {"dim": 0, "index_error": index_error}
+    kernel = compiled(OPS["scatter"], [type_of(x), type_of(index), type_of(src)], attributes)
+    with pytest.raises(KernelFailed, match=f"status {check.code}"):
         kernel(x, index, src)
 
 
