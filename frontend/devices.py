@@ -16,7 +16,7 @@ from .values import NotOurs
 FEW_ROWS = 16  # up to which a product takes the time of reading its second operand, whoever computes it
 WIDEST_HEAD = 256  # elements; wider ones have no room in registers
 # categories of ops whose kernels have a kind of their own, and that kind (direct ops: their names)
-_ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention", "direct": "direct"}
+_ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention"}
 
 
 def device_of(gm: fx.GraphModule) -> torch.device:
@@ -44,9 +44,12 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
     from .cuda_launcher import index_of, target_for
 
     for node in nodes:
-        kind = _ROOTS.get(registry(node.op).category)
+        category = registry(node.op).category
+        kind = node.op if category == "direct" else _ROOTS.get(category)
         if kind is not None and kind not in GPU_KINDS:
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
+        if kind == "index_put" and node.attributes["accumulate"]:
+            raise Unsupported("no fast GPU kernel that adds at positions yet")
         if kind == "matmul" and types[node.results[0]].dtype == "f64":
             rows = dims.product(types[node.results[0]].shape[:-1])
             if not isinstance(rows, int) or rows > FEW_ROWS:

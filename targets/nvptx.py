@@ -26,7 +26,7 @@ TO_NVVM = (
 )
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 # kernels that torch.compile uses, attention where `attends`; convolutions are right, but cuDNN is faster
-KINDS = gpu.KINDS | {"matmul", "attention"}
+KINDS = gpu.KINDS | {"matmul", "attention", "index_put"}
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:

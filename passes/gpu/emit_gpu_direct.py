@@ -1,10 +1,13 @@
 """Emit kernels of direct ops (sort, scan, scatter …) for a GPU: a thread for each work item of the CPU's form.
 
 The emitters of `passes/direct` write a body for items `begin .. end` that do not meet; here a thread runs it for one item.
-That is right and parallel over rows or columns, and far from the fastest: under torch.compile such ops run through torch.
+That is right and parallel over rows or columns, and far from the fastest: under torch.compile such ops run through torch,
+but for index_put without addition, which has stages of its own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from mlir import ir
 
@@ -12,6 +15,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
 from ...dialects.mlir_ops import op_class
+from ..direct.direct_index_put import index_put_copy, index_put_write
 from ..direct.direct_kernel import DirectKernel
 from ..direct.emit_direct import EMITTERS
 from ..loops.kernel_functions import kernels
@@ -52,12 +56,20 @@ def emit_gpu_direct(module: ir.Module) -> None:
             graph = TensorGraph(op)
             kernel = GpuKernel(graph)
             kernel.index_bits = 64  # buffers are compared by address
-            direct = _Items(graph, roots[0])
-            items, _ = EMITTERS[cls.name](direct)
-            _launch(kernel, direct, items)
-            direct.function.erase()
+            for emit in _stages(roots[0], cls.name):
+                direct = _Items(graph, roots[0])
+                items, _ = emit(direct)
+                _launch(kernel, direct, items)
+                direct.function.erase()
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+
+
+def _stages(root: ir.Operation, name: str) -> tuple[Callable[[DirectKernel], tuple[Dim, Dim]], ...]:
+    """The emitters of the stages of `root`, which run one after the other."""
+    if name == "index_put" and not ir.BoolAttr(root.attributes["accumulate"]).value:
+        return index_put_copy, index_put_write
+    return (EMITTERS[name],)
 
 
 class _Items(DirectKernel):

@@ -66,3 +66,17 @@ def test_convolutions_are_torchs_on_a_gpu():
     g.add_output(g.add("conv", x, w, None, **geometry, transposed=False, output_padding=()))
     with pytest.raises(Unsupported, match="no GPU kernel of 'conv'"):
         check_kernels(g.nodes, g.types, CUDA)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_writes_at_positions_are_ours_where_nothing_is_added(accumulate):
+    g = Graph()
+    x, value = g.add_input("x", TensorType("bf16", (4, 8))), g.add_input("value", TensorType("bf16", (2, 8)))
+    g.add_output(
+        g.add("index_put", x, value, g.add_input("i", TensorType("i64", (2,))), dims=(0,), accumulate=accumulate)
+    )
+    if not accumulate:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="adds at positions"):
+        check_kernels(g.nodes, g.types, CUDA)

@@ -39,3 +39,23 @@ def test_sort_has_room_for_every_row(shape, monkeypatch):
     values, indices = run_on_fake(graph, [x], monkeypatch)
     np.testing.assert_array_equal(values, np.sort(x, 1))
     np.testing.assert_array_equal(indices, np.argsort(x, 1, kind="stable"))
+
+
+@pytest.mark.parametrize("dims, indices", [((2,), [(5,)]), ((0, 2), [(3, 1), (4,)]), ((1,), [()])])
+def test_index_put_of_many_positions_copies_then_writes(dims, indices, monkeypatch):
+    """Operands larger than the threads that copy share, written at different positions."""
+    rng = np.random.default_rng(0)
+    shape = (3, 4, 40, 160)
+    places = [rng.permutation(shape[d])[: max(1, int(np.prod(i)))].reshape(i) for d, i in zip(dims, indices)]
+    x = rng.standard_normal(shape).astype(np.float32)
+    at = [slice(None)] * 4
+    for d, place in zip(dims, places):
+        at[d] = place
+    value = rng.standard_normal(x[tuple(at)].shape).astype(np.float32)
+    graph = Graph()
+    given = [graph.add_input(f"i{n}", TensorType("i64", i)) for n, i in enumerate(indices)]
+    inputs = [graph.add_input("x", TensorType("f32", shape)), graph.add_input("value", TensorType("f32", value.shape))]
+    graph.add_output(graph.add("index_put", *inputs, *given, dims=dims, accumulate=False))
+    (made,) = run_on_fake(graph, [*places, x, value], monkeypatch)
+    x[tuple(at)] = value
+    np.testing.assert_array_equal(made, x)
