@@ -1,10 +1,11 @@
-"""Time per call that is not computing: a one-kernel graph under Dynamo, and an artifact called from numpy.
+"""Time that is not computing: calls of a one-kernel graph under Dynamo and of an artifact from numpy, and the import.
 
 `python benchmarks/overhead.py` writes benchmarks/results/overhead.md.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -57,7 +58,15 @@ def main() -> None:
     for name in (ALONE, EMPTY):
         above = [(getattr(times["lamina"], k) - getattr(times[name], k)) * 1e6 for k in ("median", "minimum")]
         lines.append(f"Lamina above {name}: {above[0]:.2f} µs, minima {above[1]:.2f}.")
+    lines += ["", f"Importing what `lamina.load` needs: {import_seconds() * 1e3:.1f} ms of processor time after numpy."]
     write("overhead", "Time per call", " ".join(["python", *sys.argv]), lines)
+
+
+def import_seconds(rounds: int = 7) -> float:
+    """The least processor time of the import in new processes; the first writes the bytecode."""
+    code = "import numpy, time; start = time.process_time(); import lamina; lamina.load; print(time.process_time() - start)"
+    command = [sys.executable, "-c", code]
+    return min(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(rounds))
 
 
 class Relu(torch.nn.Module):

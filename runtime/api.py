@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,8 @@ from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .gpu_model import GpuModel
 
 __all__ = ["LaminaRuntimeError", "Model", "Session", "load"]

@@ -16,8 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +24,9 @@ from . import machine
 from .arrays import ITEM_SIZE, dtype_name, numpy_dtype
 from .errors import ArtifactError, LaminaRuntimeError
 from .zip_store import Member, read_store, write_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FORMAT = "lamina"
 SCHEMA = 1

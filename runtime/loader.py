@@ -10,7 +10,6 @@ import ctypes
 import itertools
 import os
 import sys
-import tempfile
 
 from .errors import LaminaRuntimeError
 
@@ -65,6 +64,8 @@ def _open_memory(data: bytes, name: str) -> ctypes.CDLL | None:
 
 
 def _open_file(data: bytes, name: str) -> ctypes.CDLL:
+    import tempfile  # it imports much, and only systems without anonymous files need it
+
     # mkstemp names are unique and private to the user; the mapping outlives the name
     fd, path = tempfile.mkstemp(suffix=".so")
     try:

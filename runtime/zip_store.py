@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ALIGN = 64
 _WIDE = 0xFFFFFFFF  # in place of a size or offset that is in a ZIP64 field
@@ -43,8 +44,10 @@ class Member(NamedTuple):
 
 def write_store(path: str | Path, members: Iterable[tuple[str, Sequence[Buffer]]]) -> None:
     """Write members, each a name and its content in pieces. The file appears whole or not at all."""
-    path = Path(path)
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    import tempfile  # it imports much, and only writing needs it
+
+    folder, own_name = os.path.split(path)
+    fd, temporary = tempfile.mkstemp(dir=folder or ".", prefix=f".{own_name}.")
     try:
         with open(fd, "wb") as file:
             central: list[bytes] = []

@@ -64,6 +64,11 @@ def test_import_lamina_is_light():
     assert out.stdout.strip() == "[]"
 
 
+def test_the_runtime_is_small():
+    files = [ROOT / "__init__.py", *(ROOT / "runtime").rglob("*.py")]
+    assert sum(path.stat().st_size for path in files) <= 200_000
+
+
 def test_every_folder_is_packaged():
     text = (ROOT / "pyproject.toml").read_text()
     for folder in ALLOWED:

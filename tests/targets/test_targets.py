@@ -66,6 +66,40 @@ def test_bits_of_the_auxiliary_vector_have_names(monkeypatch, arch, bits, flags)
     assert machine._auxiliary() == flags
 
 
+@pytest.mark.parametrize("name, arch", [("arm64", "aarch64"), ("AMD64", "x86_64"), ("riscv64", "riscv64")])
+def test_systems_spell_architectures_their_way(monkeypatch, name, arch):
+    monkeypatch.setattr(machine.platform, "machine", lambda: name)
+    assert machine.host_arch.__wrapped__() == arch
+
+
+@pytest.mark.parametrize("features, best", [("FP16 DotProd LSE FHM", "apple-m1"), ("LSE", "aarch64")])
+def test_macos_tells_features_by_sysctl(monkeypatch, features, best):
+    def sysctlbyname(name, value, size, new, length):
+        value._obj.value = name.decode().removeprefix("hw.optional.arm.FEAT_") in features.split()
+        return 0
+
+    library = type("Library", (), {"sysctlbyname": staticmethod(sysctlbyname)})
+    monkeypatch.setattr(machine.sys, "platform", "darwin")
+    monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(machine, "host_arch", machine.host_arch.__wrapped__)
+    monkeypatch.setattr(targets, "host_arch", machine.host_arch)
+    monkeypatch.setattr(machine, "host_flags", machine.host_flags.__wrapped__)
+    assert native().name == best
+
+
+@pytest.mark.parametrize("arch", ["aarch64", "riscv64", "x86_64"])
+def test_a_system_that_tells_nothing_has_no_flags(monkeypatch, arch):
+    def nothing(*_, **__):
+        raise OSError
+
+    monkeypatch.delenv("LAMINA_CPU_FLAGS", raising=False)
+    monkeypatch.setattr(machine, "host_arch", lambda: arch)
+    monkeypatch.setattr(machine.ctypes, "CDLL", nothing)
+    monkeypatch.setattr("builtins.open", nothing)
+    assert machine.host_flags.__wrapped__() == frozenset()
+
+
 @pytest.fixture
 def external(monkeypatch):
     def install(target):
