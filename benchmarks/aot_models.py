@@ -35,7 +35,7 @@ NOTES = """
 Errors are relative to the output's scale, against the model in float64; *right* is the rule of examples/models/accuracy.py.
 *compile* is the whole `lamina compile` command from an empty cache, start of Python and torch included, and the peak of
 the PSS of its processes, the weights included. *run MB* is the most memory that the numpy process held. Times are medians.
-`llama_decode` is four steps of one session.
+A `…_decode` is four steps of one session.
 """
 
 
@@ -75,7 +75,7 @@ def alternate(runner: Runner, eager: Callable[[], object], seconds: float) -> tu
 def measure(name: str) -> str:
     torch.manual_seed(0)
     model, args = ZOO[name]()
-    calls = next_calls(args, 4) if name == "llama_decode" else [args]
+    calls = next_calls(args, 4) if name.endswith("_decode") else [args]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache, torch.no_grad():
         run = Watched(cache)
         artifact = compile_model(model, args, Path(folder), run=run)

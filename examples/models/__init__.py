@@ -36,6 +36,8 @@ ZOO: dict[str, Maker] = {
     "t5_small": language.t5_small,
     "llama": llama.prefill,
     "llama_decode": llama.decode,
+    "hf_llama": language.llama_prefill,
+    "hf_llama_decode": language.llama_decode,
 }
 
 SMALL: dict[str, Maker] = {
@@ -53,4 +55,6 @@ SMALL: dict[str, Maker] = {
     "t5_small": lambda: language.t5_small(layers=2, width=32, length=7, vocabulary=100),
     "llama": lambda: llama.prefill(layers=2, width=32, length=7, vocabulary=100),
     "llama_decode": lambda: llama.decode(layers=2, width=32, length=7, vocabulary=100),
+    "hf_llama": lambda: language.llama_prefill(layers=2, width=32, length=7, vocabulary=100),
+    "hf_llama_decode": lambda: language.llama_decode(layers=2, width=32, length=7, vocabulary=100),
 }

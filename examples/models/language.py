@@ -84,3 +84,53 @@ def t5_small(layers: int = 6, width: int = 512, length: int = 64, vocabulary: in
     answer = torch.randint(1, vocabulary, (batch, max(1, length // 2)))
     model = T5ForConditionalGeneration(config).eval()
     return Tensors(model, ("input_ids", "decoder_input_ids"), use_cache=False), (tokens, answer)
+
+
+class Cached(nn.Module):
+    """A transformers decoder that keeps keys, values and their number in buffers of its own, to be exported with them."""
+
+    FIELDS = ("keys", "values", "cumulative_length")
+
+    def __init__(self, model: nn.Module, config: Any, capacity: int):
+        from transformers import StaticCache
+
+        super().__init__()
+        self.model, self.cache = model, StaticCache(config, max_cache_len=capacity)
+        heads, size = config.num_key_value_heads, config.head_dim
+        self.cache.early_initialization(1, heads, size, torch.float32, torch.device("cpu"))
+        for i, layer in enumerate(self.cache.layers):
+            for field in self.FIELDS:
+                self.register_buffer(f"{field}{i}", getattr(layer, field))
+
+    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        for i, layer in enumerate(self.cache.layers):  # the buffers of this copy of the module
+            for field in self.FIELDS:
+                setattr(layer, field, getattr(self, f"{field}{i}"))
+            layer.cumulative_length.copy_(positions[0])
+        return self.model(tokens, past_key_values=self.cache, use_cache=True, return_dict=False)[0]
+
+
+def llama_prefill(layers: int = 4, width: int = 512, length: int = 64, vocabulary: int = 32000) -> Made:
+    """Llama with two query heads a key head: all tokens of a prompt at once."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    heads = 8 if width >= 256 else 4
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=width,
+        intermediate_size=(8 * width // 3 + 15) // 16 * 16,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
+        attn_implementation="sdpa",
+    )
+    model = Cached(LlamaForCausalLM(config).eval(), config, 2 * length)
+    return model, (torch.randint(0, vocabulary, (1, length)), torch.arange(length))
+
+
+def llama_decode(layers: int = 4, width: int = 512, length: int = 64, vocabulary: int = 32000) -> Made:
+    """One token after `length` others, whose keys and values are in the cache."""
+    model, prompt = llama_prefill(layers, width, length, vocabulary)
+    with torch.no_grad():
+        model(*prompt)
+    return model, (torch.randint(0, vocabulary, (1, 1)), torch.tensor([length]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.models import SMALL, Runner, compare, compile_model, exact_calls, flat, next_calls
 
-FAST = ("mlp", "resnet18", "bert_small", "llama_decode")
+FAST = ("mlp", "resnet18", "bert_small", "hf_llama_decode")
 
 
 def run(artifact, calls, folder):
@@ -18,7 +18,7 @@ def run(artifact, calls, folder):
 def test_artifact(name, tmp_path):
     model, args = SMALL[name]()
     artifact = compile_model(model, args, tmp_path)
-    calls = next_calls(args, 4) if name == "llama_decode" else [args]
+    calls = next_calls(args, 4) if name.endswith("_decode") else [args]
     with torch.no_grad():
         exact = exact_calls(model, calls)
         eager = [flat(model(*a)) for a in calls]

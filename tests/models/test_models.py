@@ -38,7 +38,11 @@ def nothing_in_eager():
     assert not found["failures"] and not found["graph_breaks"]
 
 
-@pytest.mark.parametrize("name", SMALL)
+# What the others show of the frontend and of kernels; test_aot.py and test_dynamic.py run some of these natively too.
+LARGE = ("resnet50", "llama", "llama_decode", "hf_llama")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.full) if n in LARGE else n for n in SMALL])
 def test_inference(name):
     model, args = SMALL[name]()
     eager = copy.deepcopy(model)
