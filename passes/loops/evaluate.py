@@ -30,7 +30,7 @@ from .kept_rows import KeptRow
 from .loop_nest import Loop, Space, refine
 from .loops_builder import LoopsBuilder
 from .order_keys import combine_keys, from_key, is_orderable, to_key
-from .reduction_loops import accumulator_kinds, is_small, reduction_loops
+from .reduction_loops import SUMS, accumulator_kinds, is_small, reduction_loops
 from .tensor_graph import BodyOp, Generic, TensorGraph
 
 MAX_LITERAL = 1 << 16  # elements of a dense constant that we put into the object
@@ -302,8 +302,15 @@ class Evaluator(Walk):
             return self.body(generic, loops, carried)
 
         starts = [to_key(self.b, v, k.name) if o else v for k, v, o in zip(kinds, inits, ordered)]
-        results = reduction_loops(self.b, over, starts, kinds, body, self.sum_block)
+        cheap = all(k.is_sum for k in kinds) and not self._calls_functions(generic, loops)
+        results = reduction_loops(self.b, over, starts, kinds, body, self.sum_block, SUMS if cheap else 0)
         return [from_key(self.b, v, i.type, k.name) if o else v for v, i, k, o in zip(results, inits, kinds, ordered)]
+
+    def _calls_functions(self, generic: Generic, loops: Sequence[Dim]) -> bool:
+        """True if a term needs functions of the math dialect, whose polynomials take many registers."""
+        accesses = Accesses(self.graph, self.ranges.copy())
+        accesses.body(generic, loops, [TOKEN] * len(generic.outs))
+        return accesses.functions > 0
 
 
 def _names(op: ir.Operation) -> list[str]:

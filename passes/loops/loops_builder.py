@@ -276,9 +276,10 @@ class LoopsBuilder:
         inits: Sequence[ir.Value],
         body: Callable[[Expr, list[ir.Value]], Sequence[ir.Value]],
         step: Dim = 1,
+        interleave: int = 0,
     ) -> list[ir.Value]:
         """A loop that carries values: `body(variable, carried) -> next`; returns the final values."""
-        op = self._for(low, high, step, inits)
+        op = self._for(low, high, step, inits, interleave)
         block = op.regions[0].blocks[0]
         with self.scope(op, block):
             variable, *carried = block.arguments

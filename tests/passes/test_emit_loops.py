@@ -160,6 +160,31 @@ def test_a_tile_does_not_outlive_the_branch_that_read_it():
     _close(_graph("cat", [_f32(1, 1, 24), _f32(1, 24, 16)], build), inputs)
 
 
+@pytest.mark.parametrize(
+    "op, attributes, columns, wide",
+    [
+        ("sum", {"dims": (1,), "dtype": "f32"}, 1024, 1),
+        ("sum", {"dims": (1,), "dtype": "f32"}, 5000, 1),  # in blocks
+        ("sum", {"dims": (1,), "dtype": "f32"}, 100, 0),
+        ("mean", {"dims": (1,)}, 1024, 1),
+        ("amax", {"dims": (1,)}, 1024, 0),
+        ("softmax", {"dim": 1}, 1024, 0),  # exponentials need the registers
+    ],
+)
+def test_long_cheap_sums_have_eight_accumulators(op, attributes, columns, wide):
+    with ir.Context(), ir.Location.unknown():
+        module = graph_module(_graph("s", [_f32(3, columns)], lambda g, x: g.add(op, x, **attributes)))
+        emit_loops(module)
+        notes: list[str] = []
+
+        def note(op):
+            notes.append(str(op.attributes["loop_annotation"]) if "loop_annotation" in op.attributes else "")
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(note)
+    assert sum("interleave = <count = 8" in n for n in notes) == wide
+
+
 def test_a_mean_of_a_small_window_stays_a_loop_for_the_vectoriser():
     text = graph_kernel(_graph("m", [_f32(64, 49)], lambda g, x: g.add("mean", x, dims=(1,)))).llvm_ir
     assert "llvm.loop.unroll.disable" in text

@@ -81,6 +81,30 @@ def test_a_failing_chunk_gives_its_status_and_others_still_run(image, provided):
     assert status == 7 and (counts == 1).all()
 
 
+def test_a_lone_thread_runs_the_shares_of_all(image):
+    """torch's pool, called inside a region of its own, runs everything on one thread: here, share 2 of 3 first."""
+    last = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    pool = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, last, ctypes.c_void_p)
+
+    @pool
+    def one(begin, end, grain, work, state):
+        assert (begin, end, grain) == (0, 3, 1)
+        work(2, 3, state)
+        return 0
+
+    context = (ctypes.c_int64 * 8)(
+        1, image.address("lamina_parallel_torch"), 3, ctypes.cast(one, ctypes.c_void_p).value
+    )
+
+    class Contexts:
+        def current(self):
+            return ctypes.addressof(context)
+
+    for total in (3, 12, 100):
+        status, counts = run(image, Contexts(), total, 1, bad=total - 1)
+        assert status == 7 and (counts == 1).all()
+
+
 def test_many_calling_threads(image, provided):
     wrong = []
 
