@@ -211,12 +211,31 @@ def storage_key(tensor: torch.Tensor) -> int:
 UNSURE_STRIDES = (torch.ops.aten.roll.default,)
 
 
-def loses_writes(gm: torch.fx.GraphModule) -> bool:
-    """True for Dynamo graphs that AOTAutograd gets wrong itself: writes through `unfold`, whose inverse drops elements."""
-    calls = [n.target for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
-    names = {t if isinstance(t, str) else getattr(t, "__name__", "") for t in calls if t is not F.unfold}
-    written = any(name.endswith("_") and not name.endswith("__") for name in names) or "setitem" in names
-    return "unfold" in names and written
+def lost_writes(gm: torch.fx.GraphModule) -> str:
+    """Which writes of a Dynamo graph torch would lose before its graph reaches us; "" if none.
+
+    * Through `unfold`: AOTAutograd's inverse of it drops elements.
+    * To an f64 argument of no dimensions. Dynamo gives it a symbol as if it were a Python float; when AOTAutograd finds
+      that symbol of no use it restarts Dynamo, which then removes all nodes known to be that symbol's value, and a call
+      such as `x.add_(1)`, whose result is `x`, is one (`OutputGraph.remove_tensorify_specialized_graphargs`).
+    """
+    calls = [n for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
+    names = {n: n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "") for n in calls}
+    writes = [n for n, name in names.items() if (name.endswith("_") and not name.endswith("__")) or name == "setitem"]
+    if writes and any(name == "unfold" and n.target is not F.unfold for n, name in names.items()):
+        return "through 'unfold'"
+    if any(_is_symbol(n.meta.get("example_value")) and all(u.target == "item" for u in n.users) for n in writes):
+        return "to an f64 scalar tensor"
+    return ""
+
+
+def _is_symbol(value: Any) -> bool:
+    """True for an f64 tensor that Dynamo also knows as a symbol."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype is torch.float64
+        and getattr(value, "item_memo", None) is not None
+    )
 
 
 def written_inputs(metadata: Any) -> frozenset[int]:

@@ -74,8 +74,8 @@ class _Compilation:
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
     """Compile one Dynamo graph; `mode` and `options` are checked (options.py)."""
     options = backend_options(keywords)
-    if compat.loses_writes(gm):
-        COUNTERS.failure("a write through 'unfold' runs in eager: AOTAutograd would lose elements")
+    if lost := compat.lost_writes(gm):
+        COUNTERS.failure(f"a graph runs in eager: AOTAutograd would lose its writes {lost}")
         return gm.forward
     _warm_workers()
     gradients = torch.is_grad_enabled() and any(_requires_grad(e) for e in example_inputs)

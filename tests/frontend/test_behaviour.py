@@ -318,6 +318,17 @@ def test_write_through_unfold():
     check(f, torch.arange(24).reshape(4, 6))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64], ids=str)
+def test_scalar_tensor_is_written(dtype):
+    def f(x, y):
+        x.add_(1)
+        y.add_(x)
+        x.mul_(3)
+        return y * 2
+
+    check(f, torch.tensor(3, dtype=dtype), torch.arange(4.0))
+
+
 def test_unfold_of_images_is_no_view():
     assert not check(lambda images_: F.unfold(images_, 2), torch.rand(1, 2, 5, 5))["failures"]
 
