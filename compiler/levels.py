@@ -41,6 +41,7 @@ GRAPH_PIPELINE = (
     "lamina-lower-transposed-conv",
     "lamina-pack-weights",
     "lamina-split-reductions",
+    "lamina-store-by-tokens",
     "lamina-split-init",
     "lamina-form-kernels",
     "lamina-outline",
@@ -69,7 +70,8 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
     if target.device != "cpu":  # tiles of a GPU take weights as they are, and its emitter splits reductions itself
         return tuple(s for s in GRAPH_PIPELINE if s not in ("lamina-pack-weights", "lamina-split-reductions"))
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
-    return tuple(packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
+    steps = (packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
+    return tuple(step for step in steps if step != "lamina-store-by-tokens")  # a CPU's tiles are packed anyway
 
 
 def kernel_pipeline(

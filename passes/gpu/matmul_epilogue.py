@@ -15,6 +15,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..loops.evaluate_accesses import TOKEN, Accesses
 from ..loops.evaluate_walk import Index, Known
 from ..loops.index_algebra import Ranges
 from .gpu_kernel import GpuStage
@@ -125,7 +126,28 @@ class Epilogue:
         flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
         ev.known[p.root.results[0]] = self._known(ev, flat, value)
         for result, buffer in self.outputs:
-            ev.store(buffer, flat, ev.at(result, ev.ranges.delinearize(flat, graph.shape(result))))
+            order = self._order(result)
+            if order is None:
+                ev.store(buffer, flat, ev.at(result, ev.ranges.delinearize(flat, graph.shape(result))))
+                continue
+            index = ev.ranges.delinearize(flat, p.result)
+            index = [index[d] for d in order]
+            ev.store(buffer, ev.ranges.linearize(index, graph.shape(result)), ev.at(result, index))
+
+    def _order(self, result: ir.Value) -> tuple[int, ...] | None:
+        """For an output with the root's dims in another order: which of them each of its dims is; else None."""
+        graph, root = self.stage.kernel.graph, self.product.root.results[0]
+        shape = graph.shape(result)
+        if len(shape) != len(self.product.result):
+            return None
+        names = [f"dim{d}" for d in range(len(shape))]
+        walk = Accesses(graph, Ranges(dict(zip(names, shape))))
+        found: list[Index] = []
+        walk.known[root] = lambda index: found.append(index) or TOKEN
+        walk.at(result, [dims.symbol(n) for n in names])
+        read = [str(d) for d in found[0]] if found else names
+        order = tuple(read.index(n) if n in read else -1 for n in names)
+        return None if order == tuple(range(len(shape))) or -1 in order else order
 
     def _known(self, ev: ThreadValues, flat: Dim, value: ir.Value) -> Known:
         def known(index: Index) -> ir.Value | None:

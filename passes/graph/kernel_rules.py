@@ -17,6 +17,7 @@ from .kernel_spaces import (
     reduced_axes,
     reduction_space,
     through_view,
+    turns_space,
 )
 from .kernel_uses import Uses
 
@@ -46,6 +47,8 @@ class Rules:
         result = self.shape(node.results[0])
         if covers_space(merged, group.space, result) and not group.rows_only:
             return {r: full_axes(result) for r in node.results}
+        if group.kind == "attention" and node.name == "materialize" and turns_space(merged, group.space, result):
+            return {r: merged for r in node.results}
         if group.kind == "rows" and group.reduced and covers_rows(merged, group.space, group.reduced, result):
             return {r: merged for r in node.results}
         return None

@@ -78,6 +78,13 @@ def covers_space(axes: Axes, space: Shape, result: Shape) -> bool:
     return result == space and all(a in (None, i) for i, a in enumerate(axes))
 
 
+def turns_space(axes: Axes, space: Shape, result: Shape) -> bool:
+    """True if a value of shape `result` is the whole space with its dims in another order."""
+    return sorted(a for a in axes if a is not None) == list(range(len(space))) and all(
+        space[a] == n for a, n in zip(axes, result) if a is not None
+    )
+
+
 def covers_rows(axes: Axes, space: Shape, reduced: frozenset[int], result: Shape) -> bool:
     """True if a value has exactly one element per row, the rows in order."""
     named = [a for a in axes if a is not None]
