@@ -12,11 +12,14 @@ from mlir import ir
 from ...dialects.dims import Dim
 from ...dialects.dtypes import is_float
 from ...dialects.mlir_types import type_of
+from .fold_constants import evaluate
 from .rewriter import Match
 
 _LARGEST = 1 << 20  # elements of masks that are evaluated: the causal mask of 1024 tokens takes some milliseconds
 # Adding this to a score gives it alone, in f32 and f64: no score is larger than a rounding of it (1e22, 1e14).
 _OVERWHELMING = -1e30
+# Sums of integers too: transformers derives masks from positions.
+_EVALUATED = ("creation", "view", "pointwise", "gather", "direct")
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,11 @@ def is_finite(m: Match, value: ir.Value) -> bool:
 
 
 def known_array(m: Match, value: ir.Value) -> np.ndarray | None:
-    """The elements of a tensor that is made of literals by exact pointwise ops and views; None if it is not or is large."""
+    """The elements of a tensor that literals and exact ops make; None if it is not so, or is large."""
     made = m.producer(value)
-    if made is None or made.cls.category not in ("creation", "view", "pointwise") or made.cls.numerics != "exact":
+    if made is None or made.cls.category not in _EVALUATED or len(made.op.results) != 1:
+        return None
+    if made.cls.numerics != "exact" and is_float(made.type.dtype):
         return None
     count = made.type.numel
     if not isinstance(count, int) or count > _LARGEST:
@@ -110,9 +115,8 @@ def known_array(m: Match, value: ir.Value) -> np.ndarray | None:
     operands = [None if x is None else known_array(m, x) for x in made.operands]
     if any(x is not None and y is None for x, y in zip(made.operands, operands)):
         return None
-    with np.errstate(all="ignore"):
-        result = made.cls.reference(**made.cls.bind(operands), **made.attributes)
-    return np.asarray(result)
+    arrays = evaluate(made.cls, operands, made.attributes, [made.type])
+    return arrays[0] if arrays else None
 
 
 def row_is_kept(m: Match, mask: ir.Value) -> ir.Value:

@@ -63,7 +63,7 @@ class _Folder:
             if cls is None or not self._may_fold(cls):
                 continue
             if cls.name == "full":
-                self.uniform[op.results[0]] = _evaluate(cls, [], attributes_of(op) | {"shape": ()}, None)[0]  # type: ignore[index]
+                self.uniform[op.results[0]] = evaluate(cls, [], attributes_of(op) | {"shape": ()}, None)[0]  # type: ignore[index]
             types = [self._static(r) for r in op.results]
             operands = operand_list(op)
             if cls.category == "pointwise" and self._fold_uniform(op, cls, operands):
@@ -71,7 +71,7 @@ class _Folder:
             if None in types or any(x is not None and x not in self.known for x in operands):
                 continue
             arrays = [None if x is None else self.known[x] for x in operands]
-            made = _evaluate(cls, arrays, attributes_of(op), types)
+            made = evaluate(cls, arrays, attributes_of(op), types)
             if made is None:
                 continue
             if cls.category == "creation":
@@ -89,7 +89,7 @@ class _Folder:
             return False
         type = type_of(op.results[0])
         elements = [None if x is None else self.uniform[x] for x in operands]
-        made = _evaluate(cls, elements, attributes_of(op), [TensorType(type.dtype, ())])
+        made = evaluate(cls, elements, attributes_of(op), [TensorType(type.dtype, ())])
         new = _full(made[0].reshape(1), type, op) if made else None
         if new is None:
             return False
@@ -109,7 +109,7 @@ class _Folder:
         return type if isinstance(type.numel, int) and type.numel <= self.limit else None
 
 
-def _evaluate(
+def evaluate(
     cls: type[Op], operands: list[np.ndarray | None], attributes: dict[str, Any], types: list[Any]
 ) -> list[np.ndarray] | None:
     """The results as numpy computes them, or None if it cannot or gives something else than `types`, if given."""

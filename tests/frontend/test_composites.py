@@ -70,9 +70,17 @@ def causal(scores, _):
     return scores.masked_fill(torch.ones(rows, columns).triu(1).bool(), -INF)
 
 
+def of_positions(scores, _):
+    """As transformers makes it: sequences may be packed, so that positions are counted and compared."""
+    position = torch.ones(scores.shape[-1], dtype=torch.int64).cumsum(0) - 1
+    later = position[None, :] > position[:, None]
+    return scores + torch.where(later, torch.finfo(torch.float32).min, 0.0)
+
+
 MASKS = {
     "none": lambda scores, m: scores,
     "causal": causal,
+    "positions": of_positions,
     "kept": lambda scores, m: scores.masked_fill(~m, -INF),
     "added": lambda scores, m: scores + torch.zeros(m.shape).masked_fill(~m, -INF),
     "smallest": lambda scores, m: torch.where(m, scores, torch.finfo(torch.float32).min),
@@ -85,7 +93,7 @@ def test_masked_attention(name):
     q, k, v = (torch.randn(2, 4, 5, 16) for _ in range(3))
     m = torch.tensor([[True, True, False, True, False], [False] * 5]).view(2, 1, 1, 5)  # nothing of the second sequence
     text = recognized(attention(MASKS[name]), q, k, v, m)
-    assert '"lamina.attention"' in text and ("causal = true" in text) == (name == "causal")
+    assert '"lamina.attention"' in text and ("causal = true" in text) == (name in ("causal", "positions"))
 
 
 def test_heads_that_share_keys():
