@@ -45,7 +45,7 @@ class Case:
     causal: bool = False
     shared: int = 0
     keys: int = 0
-    layout: str = "bhsd"  # or bshd, or qkv: slices of one packed projection
+    layout: str = "bhsd"  # or bshd, or qkv: one packed projection
     mask: str = ""
 
     @property
@@ -67,7 +67,7 @@ HEADS = {64: 32, 128: 16, 256: 8}
 LONG = tuple(
     Case(max(1, 16384 // s), HEADS[d], s, d, causal)
     for d in HEADS
-    for s in (512, 1000, 1024, 2048, 4096, 16384)
+    for s in (512, 1000, 1024, 4096, 16384)
     for causal in (False, True)
 )
 OTHERS = tuple(
@@ -76,11 +76,14 @@ OTHERS = tuple(
     for case in (
         Case(4, 16, 4097, 128, causal),
         Case(2, 32, 4096, 128, causal, shared=8),
-        Case(8, 16, 2048, 128, causal, layout="bshd"),
-        Case(16, 12, 1024, 64, causal, layout="qkv"),
         Case(8, 12, 512, 64, causal),
         Case(1, 16, 2048, 128, causal),
     )
+)
+LAYOUTS = tuple(
+    case
+    for causal in (False, True)
+    for case in (Case(8, 16, 2048, 128, causal, layout="bshd"), Case(16, 12, 1024, 64, causal, layout="qkv"))
 )
 DECODE = tuple(
     Case(batch, heads, 1, width, shared=shared, keys=keys)
@@ -100,11 +103,11 @@ MASKS = tuple(
     for batch, heads, length, width in ((8, 12, 512, 64), (8, 16, 1024, 128), (2, 16, 4096, 128))
     for mask in ("bias", "padding")
 )
-GROUPS = {"long": LONG, "others": OTHERS, "decode": DECODE, "masks": MASKS}
+GROUPS = {"long": LONG, "others": OTHERS, "layouts": LAYOUTS, "decode": DECODE, "masks": MASKS}
 
 
 def operands(case: Case) -> Tensors:
-    """Random q, k and v as [B, H, S, D] views, and a mask."""
+    """Random tensors in the case's layout, and a mask."""
     c = case
     if c.mask:
         mask = torch.randn(1, 1, c.queries, c.queries, device="cuda").bfloat16()
@@ -115,18 +118,24 @@ def operands(case: Case) -> Tensors:
         return [*operands(replace(c, mask="")), mask]
     make = lambda *shape: torch.randn(shape, device="cuda").bfloat16()
     if c.layout == "qkv":
-        packed = make(c.batch, c.queries, 3, c.heads, c.width)
-        return [packed[:, :, i].transpose(1, 2) for i in range(3)]
+        return [make(c.batch, c.queries, 3, c.heads, c.width)]
     sizes = [(c.heads, c.queries), *[(c.shared or c.heads, c.keys or c.queries)] * 2]
     if c.layout == "bshd":
-        return [make(c.batch, s, h, c.width).transpose(1, 2) for h, s in sizes]
+        return [make(c.batch, s, h, c.width) for h, s in sizes]
     return [make(c.batch, h, s, c.width) for h, s in sizes]
+
+
+def heads_of(case: Case, given: Tensors) -> Tensors:
+    """q, k and v as [B, H, S, D], and the mask: views, as a model makes them."""
+    if case.layout == "qkv":
+        return given[0].permute(2, 0, 3, 1, 4).unbind(0)
+    return [t.transpose(1, 2) for t in given] if case.layout == "bshd" else given
 
 
 def exact(case: Case, given: Tensors, batch: int, head: int) -> torch.Tensor:
     """One head in float64."""
     group = case.heads // (case.shared or case.heads)
-    q, k, v = (t[batch, h].double() for t, h in zip(given, (head, head // group, head // group)))
+    q, k, v = (t[batch, h].double() for t, h in zip(heads_of(case, given), (head, head // group, head // group)))
     scores = q @ k.T * case.width**-0.5
     if case.mask == "bias":
         scores += given[3][0, 0].double()
@@ -157,8 +166,9 @@ def measure(case: Case) -> dict[str, Any]:
     torch._dynamo.reset()
     gqa = case.shared not in (0, case.heads)
 
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        return F.scaled_dot_product_attention(q, k, v, mask, is_causal=case.causal, enable_gqa=gqa)
+    def attend(*given: torch.Tensor) -> torch.Tensor:
+        tensors = heads_of(case, given)
+        return F.scaled_dot_product_attention(*tensors, is_causal=case.causal, enable_gqa=gqa)
 
     def by(backend: SDPBackend) -> Callable[..., torch.Tensor]:
         def run(*tensors: torch.Tensor) -> torch.Tensor:
@@ -197,7 +207,7 @@ def main() -> None:
     """Run the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", default="")
-    parser.add_argument("--only", default="", help="groups: long, others, decode, masks")
+    parser.add_argument("--only", default="", help="groups: long, others, layouts, decode, masks")
     given = parser.parse_args()
     import lamina
     import lamina.frontend.dynamo  # noqa: F401

@@ -15,6 +15,7 @@ from .values import NotOurs
 
 FEW_ROWS = 16  # up to which a product takes the time of reading its second operand, whoever computes it
 WIDEST_HEAD = 256  # elements; wider ones have no room in registers
+NARROW_HEAD = 64  # up to which reading a mask of floats takes more time than the products
 # categories of ops whose kernels have a kind of their own, and that kind (direct ops: their names)
 _ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention"}
 
@@ -61,7 +62,7 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
 
 
 def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
-    """Attention is ours on tensor cores: 16-bit heads of at most 256 elements."""
+    """Attention is ours on tensor cores (16-bit heads of at most 256 elements) and where cuDNN is not faster."""
     q, v = types[node.operands[0]], types[node.operands[2]]  # type: ignore[index]
     if q.dtype not in ("bf16", "f16"):
         raise Unsupported(f"no GPU kernel for attention in {q.dtype}")
@@ -69,6 +70,10 @@ def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
         raise Unsupported(
             f"no GPU kernel for attention with heads of symbolic width or of more than {WIDEST_HEAD} elements"
         )
+    mask = None if node.operands[3] is None else types[node.operands[3]]
+    if mask is not None and mask.dtype != "bool" and mask.rank > 1 and mask.shape[-2] != 1:
+        if isinstance(q.shape[-1], int) and q.shape[-1] <= NARROW_HEAD:
+            raise Unsupported("cuDNN is faster at attention of narrow heads with a mask of floats")
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:

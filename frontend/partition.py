@@ -59,12 +59,22 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
             made = len(context.graph.nodes)
             context.convert(node)
             check_kernels(context.graph.nodes[made:], context.graph.types, device)
+            if device.type != "cpu" and any(n.op == "attention" for n in context.graph.nodes[made:]):
+                _check_read_in_place(node, owners)
             _check_dense(node, owners)
         except (Unsupported, NotOurs, SizeError, OpError) as error:
             eager[node] = str(error)
         except Exception as error:  # a bug in a converter must cost speed, not the user's program
             eager[node] = f"internal error in the converter: {type(error).__name__}: {error}"
     return eager
+
+
+def _check_read_in_place(node: fx.Node, owners: Mapping[Any, fx.Node]) -> None:
+    """Inputs with gaps are copied before a graph runs; torch's attention reads them where they lie."""
+    for tensor in node.all_input_nodes[:3]:
+        owner = owners[buffer_key(tensor.meta["val"])]
+        if owner.op == "placeholder" and not layout(owner.meta["val"]).dense:
+            raise NotOurs("attention of inputs with gaps, which would be copied")
 
 
 def _check_dense(node: fx.Node, owners: Mapping[Any, fx.Node]) -> None:

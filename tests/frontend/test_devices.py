@@ -59,6 +59,19 @@ def test_attention_is_ours_on_tensor_cores_of_hopper(monkeypatch, target, dtype,
         check_kernels(g.nodes, g.types, CUDA)
 
 
+@pytest.mark.parametrize("width, mask, ours", [(64, (16, 16), False), (128, (16, 16), True), (64, (2, 1, 1, 16), True)])
+def test_masks_of_floats_on_narrow_heads_are_torchs(monkeypatch, width, mask, ours):
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: "sm_90a")
+    g = Graph()
+    q, k, v = (g.add_input(n, TensorType("bf16", (2, 4, 16, width))) for n in "qkv")
+    g.add_output(g.add("attention", q, k, v, g.add_input("m", TensorType("bf16", mask)))[0])
+    if ours:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="narrow heads"):
+        check_kernels(g.nodes, g.types, CUDA)
+
+
 def test_convolutions_are_torchs_on_a_gpu():
     g = Graph()
     x, w = (g.add_input(n, TensorType("bf16", s)) for n, s in (("x", (1, 3, 8, 8)), ("w", (4, 3, 3, 3))))

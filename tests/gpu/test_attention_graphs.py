@@ -8,8 +8,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lamina.dialects import interpret
+from lamina.frontend import cuda_launcher
 from lamina.frontend.aten.registry import Unsupported
 from lamina.frontend.convert import convert
+from lamina.frontend.partition import classify
 
 aten = torch.ops.aten
 S = 37
@@ -73,6 +75,19 @@ def test_a_diagonal_that_ends_in_the_last_corner_is_left_to_eager():
     nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
     with pytest.raises(Unsupported, match="last corner"):
         convert(nodes, [nodes[-1]], [], set())
+
+
+@pytest.mark.parametrize("row", [64, 3 * 4 * 64])
+def test_inputs_with_gaps_are_torchs(monkeypatch, row):
+    """Slices of one projection, given as inputs, would be copied first; slices that the graph makes are read in place."""
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: "sm_90a")
+    strides = (4 * 64 * row, 64 * row, row, 1) if row == 64 else (64 * row, 64, row, 1)
+    with FakeTensorMode():
+        given = [torch.empty_strided((2, 4, 64, 64), strides, dtype=torch.bfloat16, device="cuda") for _ in range(3)]
+        gm = make_fx(lambda q, k, v: aten._scaled_dot_product_flash_attention(q, k, v)[0])(*given)
+    gm.graph.eliminate_dead_code()
+    reasons = [r for r in classify(gm).values() if r]
+    assert reasons == ([] if row == 64 else ["attention of inputs with gaps, which would be copied"])
 
 
 def _numpy(t):

@@ -47,7 +47,7 @@ func.func private @attention(%0: tensor<4x16x4096x128xbf16>, %1: tensor<4x16x409
 // CHECK-SAME: lamina.tma = [{base = "buffer:0", box = array<i64: 64, 64, 1>, sizes = ["128", "4", "32"]
 // CHECK-NOT: nvvm.setmaxregister
 // CHECK: gpu.func @decode_1(
-// CHECK: scf.for
+// CHECK-COUNT-4: vector.load {{.*}}vector<4xf32>
 // CHECK: arith.truncf
 func.func private @decode(%0: tensor<4x32x1x128xbf16>, %1: tensor<4x8x4096x128xbf16>, %2: tensor<4x8x4096x128xbf16>)
     -> tensor<4x32x1x128xbf16>
