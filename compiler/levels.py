@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..targets import Target
 from ..targets.nvptx import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
-from ..targets.nvptx import attends  # noqa: F401
+from ..targets.nvptx import attends
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -68,7 +68,9 @@ def check_level(name: str) -> str:
 def graph_pipeline(target: Target) -> tuple[str, ...]:
     """The steps from `lamina` to `kernels`; weights are packed for the target's register tile, two vectors of f32."""
     if target.device != "cpu":  # tiles of a GPU take weights as they are, and its emitter splits reductions itself
-        return tuple(s for s in GRAPH_PIPELINE if s not in ("lamina-pack-weights", "lamina-split-reductions"))
+        found = f"lamina-recognize-composites{{attention={'f16,bf16' if attends(target.name) else 'none'}}}"
+        steps = (found if step == "lamina-recognize-composites" else step for step in GRAPH_PIPELINE)
+        return tuple(s for s in steps if s not in ("lamina-pack-weights", "lamina-split-reductions"))
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
     steps = (packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
     return tuple(step for step in steps if step != "lamina-store-by-tokens")  # a CPU's tiles are packed anyway

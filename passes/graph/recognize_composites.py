@@ -26,10 +26,10 @@ _WIDE = ("f32", "f64")  # eager rounds the parts of 16-bit types one by one, and
 
 
 @register
-def recognize_composites(module: ir.Module) -> None:
+def recognize_composites(module: ir.Module, attention: tuple[str, ...] = ("f16", "bf16", "f32", "f64")) -> None:
     """Replace the parts of softmax, log_softmax, layer_norm, rms_norm, sigmoid, silu, gelu and attention by the op.
 
-    Values between the parts that something else reads too keep the parts as they are.
+    Attention is found in the types `attention`, those that the target has a kernel for. Values between the parts that something else reads too keep the parts as they are.
 
     Before:
     ```mlir
@@ -52,7 +52,7 @@ def recognize_composites(module: ir.Module) -> None:
     with module.context:
         for function in entry_functions(module):
             names = {op.operation.name.removeprefix(PREFIX) for op in function.regions[0].blocks[0].operations}
-            patterns = _patterns(names)
+            patterns = _patterns(names, attention)
             changed |= bool(patterns.by_name) and patterns.apply(function)
     if changed:
         dce(module)
@@ -168,7 +168,7 @@ def weight_of_norm(m: Match) -> Replacement:
     return None
 
 
-def _patterns(names: set[str]) -> Patterns:
+def _patterns(names: set[str], attention: tuple[str, ...]) -> Patterns:
     """The patterns that a function with these ops may have use for."""
     patterns = Patterns()
 
@@ -181,5 +181,5 @@ def _patterns(names: set[str]) -> Patterns:
     if names & {"mean", "var_mean", "layer_norm", "rms_norm"}:
         add(("mul", "add"), frozenset(), weight_of_norm)
     if {"matmul"} <= names and names & {"softmax", "amax"}:
-        add(("matmul",), frozenset(), recognize_attention)
+        add(("matmul",), frozenset(), lambda m: recognize_attention(m) if m.type.dtype in attention else None)
     return patterns

@@ -9,7 +9,7 @@ from mlir import ir
 from support.simulate_gpu import simulate
 from support.tile_kernels import kernel, tensor
 
-from lamina.compiler.levels import lower_kernel
+from lamina.compiler.levels import graph_pipeline, lower_kernel
 from lamina.dialects import dims
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.attention_parts import emit_parts, new_parts
@@ -27,6 +27,7 @@ from lamina.passes.gpu.gpu_kernel import GpuKernel
 from lamina.passes.gpu.matmul_tiles import SHARED_BYTES
 from lamina.passes.loops.kernel_functions import kernels
 from lamina.passes.loops.tensor_graph import TensorGraph
+from lamina.passes.pass_manager import Observer, run
 from lamina.targets import get_target
 from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
 
@@ -211,3 +212,25 @@ def test_code(name):
     assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}, report[0]
     assert "wgmma" not in report[0], report[0]
     assert "wgmma.mma_async.sync.aligned.m64n" in ptx and "cp.async.bulk.tensor" in ptx
+
+
+# -- which attention is found ------------------------------------------------------------------------------------------
+SPELT_OUT = """
+func.func @main(%q: tensor<2x16x64xTYPE>, %k: tensor<2x64x16xTYPE>, %v: tensor<2x16x64xTYPE>) -> tensor<2x16x64xTYPE> {
+  %s = "lamina.matmul"(%q, %k) : (tensor<2x16x64xTYPE>, tensor<2x64x16xTYPE>) -> tensor<2x16x16xTYPE>
+  %p = "lamina.softmax"(%s) {dim = 2 : i64} : (tensor<2x16x16xTYPE>) -> tensor<2x16x16xTYPE>
+  %y = "lamina.matmul"(%p, %v) : (tensor<2x16x16xTYPE>, tensor<2x16x64xTYPE>) -> tensor<2x16x64xTYPE>
+  return %y : tensor<2x16x64xTYPE>
+}"""
+
+
+@pytest.mark.parametrize(
+    "target, dtype, found",
+    [("sm_90a", "bf16", True), ("sm_90a", "f32", False), ("sm_80", "bf16", False), ("gfx942", "f16", False), ("x86-64-v3", "f32", True)],
+)  # fmt: skip
+def test_attention_is_found_where_there_is_a_kernel(target, dtype, found):
+    steps = [s for s in graph_pipeline(get_target(target)) if "recognize" in s]
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(SPELT_OUT.replace("TYPE", dtype))
+        run(module, tuple(steps), Observer())
+        assert ("lamina.attention" in str(module)) == found
