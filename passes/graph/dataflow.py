@@ -67,6 +67,14 @@ class Dataflow:
                 users[v].append(node)
         return users
 
+    def base(self, value: int) -> int:
+        """The value that a chain of views starts from."""
+        producer = self.producer[value]
+        while producer is not None and producer.category == "view":
+            value = producer.inputs[0]
+            producer = self.producer[value]
+        return value
+
 
 def read_function(function: ir.Operation) -> Dataflow:
     """Read the single block of `function`."""

@@ -49,7 +49,7 @@ class Uses:
                 if v is None:
                     continue
                 if reads_buffer(node, i):
-                    found[self.base(v)] = None
+                    found[self.flow.base(v)] = None
                     continue
                 producer = self.flow.producer[v]
                 if producer is None or producer not in self._free:
@@ -58,14 +58,6 @@ class Uses:
                     found.update(dict.fromkeys(self.sources(producer)))
             self._sources[node] = list(found)
         return self._sources[node]
-
-    def base(self, value: int) -> int:
-        """The value that a chain of views starts from."""
-        producer = self.flow.producer[value]
-        while producer is not None and producer.category == "view":
-            value = producer.inputs[0]
-            producer = self.flow.producer[value]
-        return value
 
     def reads_from(self, value: int, members: list[Node]) -> bool:
         """True if `value` is, or is computed by free ops from, a result of one of `members`."""
@@ -146,6 +138,6 @@ class Uses:
                     self.strict[v].append(node)
 
     def _require_memory(self, value: int) -> None:
-        producer = self.flow.producer[self.base(value)]
+        producer = self.flow.producer[self.flow.base(value)]
         if producer is not None and producer in self._free:
             self._stored.add(producer)

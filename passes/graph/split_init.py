@@ -75,7 +75,7 @@ class _Split:
         kept: set[int] = set()
         seen: set[tuple[int, bool]] = set()
         # A result is the caller's to change, so it must not be a buffer that is kept between calls.
-        returned = {self._base(v) for v in flow.returned}
+        returned = {self.flow.base(v) for v in flow.returned}
         todo = [(v, True) for v in flow.returned]
         for node in flow.nodes:
             if node not in self.early:
@@ -94,14 +94,6 @@ class _Split:
             else:
                 kept.add(v)
         return sorted(kept)
-
-    def _base(self, value: int) -> int:
-        """The value that a chain of views starts from."""
-        producer = self.flow.producer[value]
-        while producer is not None and producer.category == "view":
-            value = producer.inputs[0]
-            producer = self.flow.producer[value]
-        return value
 
     def _known_early(self) -> set[Node]:
         """The ops with static sizes that depend on nothing but weights and literals."""
@@ -136,7 +128,7 @@ class _Split:
         """The bytes in memory that `node` reads, seen through views; values made from nothing take none."""
         total = 0
         for v in node.inputs:
-            v = self._base(v)
+            v = self.flow.base(v)
             producer = self.flow.producer[v]
             if producer is not None and not is_creation(producer, self.flow.types[v]):
                 total += _bytes(self.flow.types[v]) or 0
