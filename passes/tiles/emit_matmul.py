@@ -3,6 +3,7 @@
 Where B comes from:
     packed_linear              panels packed ahead of time, read in place
     few rows, B by rows        read in place, line by line: packing would move B twice to use it a few times
+    bf16 in squares, by rows   a panel at a time, which is laid out anew for them (`tiles_quads`)
     few rows, B by columns     read in place, as dot products along K (`tiles_dot`)
     otherwise                  packed in the kernel, once per block of columns
 """
@@ -67,19 +68,22 @@ class _Matmul(Gemm):
         self.problem = p = problem
         tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
         self.panel_vectors = tile.vectors
+        # squares want B laid out anew, which pays where several tiles of rows read it
+        several = not isinstance(p.m, int) or p.m > tile.rows
+        self.squares = bf16_square if several and self._in_pairs(frame) else ""
         self.mode = self._mode(frame, tile)
+        self.squares = self.squares if self.mode in ("packed", "rows") else ""
         if self.mode != "pack":
             tile = _widened(tile, p)
         self.pairs = bf16_dot if self.mode == "packed" and self._in_pairs(frame) else ""
-        # squares want B laid out anew, which pays where several tiles of rows read it
-        several = not isinstance(p.m, int) or p.m > tile.rows
-        self.squares = bf16_square if self.pairs and several else ""
         self.a_by_k = self.mode in ("pack", "packed") and self._along_rows(tile)
-        in_place = p.a_view is not None and (bool(self.pairs) or frame.inputs[p.a_view.base].dtype == tile.dtype)
+        in_place = p.a_view is not None and (
+            bool(self.pairs or self.squares) or frame.inputs[p.a_view.base].dtype == tile.dtype
+        )
         if in_place and p.a_view is not None:
             in_place = not self.a_by_k and (self.mode != "dot" or p.a_view.strides[-1] == 1)
         blocks = {} if in_place else {"column_block": COPIED_COLUMNS}
-        if self.mode == "rows":
+        if self.mode == "rows" and not self.squares:
             blocks = self._blocks_in_place()
         super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **blocks)
         self.packs, self.a_in_place = self.mode == "pack", in_place
@@ -98,9 +102,13 @@ class _Matmul(Gemm):
             return "packed"
         view = p.b_view
         # the last panel of an unpacked B reaches back to a whole panel, so there must be one
-        if view is None or not isinstance(p.n, int) or p.n < 4 * tile.columns or not isinstance(p.m, int):
+        if view is None or not isinstance(p.n, int) or p.n < 4 * tile.columns:
             return "pack"
         k_stride, n_stride = view.strides[-2:] if not p.b_is_nk else reversed(view.strides[-2:])
+        if self.squares and n_stride == 1:
+            return "rows"
+        if not isinstance(p.m, int):
+            return "pack"
         if n_stride == 1 and p.m <= IN_PLACE_ROWS and frame.inputs[view.base].dtype == tile.dtype:
             return "rows"
         return "dot" if k_stride == 1 and p.m <= DOT_ROWS else "pack"
@@ -159,9 +167,10 @@ class _Matmul(Gemm):
             buffer = self.frame.inputs[p.b_view.base]
             start = code.add(code.size(p.b_view.offset), code.mul(first, self.k))
             panel = Panel(buffer.memref, start, p.panel, buffer.dtype, self.panel_vectors, code.mul(self.k, p.panel))
-            return lay_out(code, self.tile, panel, item.k_low, item.k_high, self.quads) if self.squares else panel
-        self.first = first
-        return Panel(self.matrix.buffer, self.matrix.at(code, 0, first), self.matrix.k_stride)
+        else:
+            self.first, matrix = first, self.matrix
+            panel = Panel(matrix.buffer, matrix.at(code, 0, first), matrix.k_stride, matrix.dtype)
+        return lay_out(code, self.tile, panel, item.k_low, item.k_high, self.quads) if self.squares else panel
 
     def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
         if self.mode != "dot":

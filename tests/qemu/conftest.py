@@ -21,7 +21,7 @@ TARGETS = ("aarch64", "aarch64+sve", "riscv64")
 
 
 class Bf16(torch.nn.Module):
-    """Products in bf16 between f32 on the outside, which numpy knows."""
+    """Products in bf16 between f32 on the outside, which numpy knows: with weights, and of two activations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,9 +30,12 @@ class Bf16(torch.nn.Module):
         layers = (linear(67, 91), torch.nn.ReLU(), linear(91, 1101), torch.nn.ReLU(), linear(1101, 67))
         self.layers = torch.nn.Sequential(*layers).bfloat16()
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = x.bfloat16()
-        return self.layers(x).float(), self.layers(x[:5]).float()  # rows for several tiles, and for one
+        several, one = self.layers(x), self.layers(x[:5])  # rows for several tiles, and for one
+        flat = several.flatten()
+        batches = flat[: 2 * 9 * 16].view(2, 9, 16) @ flat[: 2 * 16 * 36].view(2, 16, 36)
+        return several.float(), one.float(), (several[:, :19] @ several).float(), batches.float()
 
 
 MAKERS = {**SMALL, "bf16": lambda: (Bf16(), (torch.randn(19, 67),))}

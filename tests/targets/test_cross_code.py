@@ -48,18 +48,20 @@ def test_models_of_cores_give_90_percent_of_the_port_limit(target):
 
 
 @functools.cache
-def bf16_loop(target: str, rows: int) -> tuple[str, ...]:
-    args, y = [("bf16", (rows, 256)), ("bf16", (8, 256, 8))], f"tensor<{rows}x64xbf16>"
-    body = f"""
-  %y = "lamina.packed_linear"(%0, %1) {{size = 64 : i64}} : (tensor<{rows}x256xbf16>, tensor<8x256x8xbf16>) -> {y}
-  return %y : {y}"""
+def bf16_loop(target: str, rows: int, packed: bool = True) -> tuple[str, ...]:
+    shape, y = (8, 256, 8) if packed else (256, 64), f"tensor<{rows}x64xbf16>"
+    args = [("bf16", (rows, 256)), ("bf16", shape)]
+    op, size = ("packed_linear", "{size = 64 : i64}") if packed else ("matmul", "")
+    types = f"(tensor<{rows}x256xbf16>, tensor<{'x'.join(map(str, shape))}xbf16>) -> {y}"
+    body = f'%y = "lamina.{op}"(%0, %1) {size} : {types}\nreturn %y : {y}'
     loops = inner_loops(assembly(kernel("matmul", args, [("bf16", (rows, 64))], body), target, "matmul"))
     return tuple(max(loops, key=lambda lines: sum(line.startswith("bf") for line in lines)))
 
 
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("target", ["neoverse-v1", "neoverse-v2"])
-def test_bf16_products_of_many_rows_multiply_squares(target):
-    loop = bf16_loop(target, 64)
+def test_bf16_products_of_many_rows_multiply_squares(target, packed):
+    loop = bf16_loop(target, 64, packed)
     assert count(loop, r"bfmmla\s+v\d+\.4s, v\d+\.8h, v\d+\.8h") == 32  # 8 rows, 8 columns, 8 of K
     assert count(loop, r"st\w+\s") == 0 and not any("[sp" in line for line in loop)
 
