@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -101,13 +102,21 @@ class Cached(nn.Module):
         for i, layer in enumerate(self.cache.layers):
             for field in self.FIELDS:
                 self.register_buffer(f"{field}{i}", getattr(layer, field))
+        self._lend(lambda name: None)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        for i, layer in enumerate(self.cache.layers):  # the buffers of this copy of the module
-            for field in self.FIELDS:
-                setattr(layer, field, getattr(self, f"{field}{i}"))
+        self._lend(lambda name: getattr(self, name))
+        for layer in self.cache.layers:
             layer.cumulative_length.copy_(positions[0])
-        return self.model(tokens, past_key_values=self.cache, use_cache=True, return_dict=False)[0]
+        logits = self.model(tokens, past_key_values=self.cache, use_cache=True, return_dict=False)[0]
+        self._lend(lambda name: None)
+        return logits
+
+    def _lend(self, value: Callable[[str], Tensor | None]) -> None:
+        """Give the cache the buffers of this copy of the module for one call, or of a trace, whose tensors are fake."""
+        for i, layer in enumerate(self.cache.layers):
+            for field in self.FIELDS:
+                setattr(layer, field, value(f"{field}{i}"))
 
 
 def llama_prefill(layers: int = 4, width: int = 512, length: int = 64, vocabulary: int = 32000) -> Made:
