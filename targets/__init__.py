@@ -54,7 +54,7 @@ def get_target(name: str) -> Target:
     known = ["native", *all_targets()]
     near = difflib.get_close_matches(name, known, 1)
     raise TargetError(
-        f"no target '{name}'" + (f"; did you mean '{near[0]}'?" if near else "") + f" Targets: {', '.join(known)}"
+        f"no target '{name}'" + (f"; did you mean '{near[0]}'?" if near else ";") + f" targets are {', '.join(known)}"
     )
 
 

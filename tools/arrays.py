@@ -28,12 +28,22 @@ def gather_inputs(model: Model, files: Sequence[str], sizes: Sequence[str], seed
         if name not in names:
             raise click.ClickException(f"there is no input '{name or file}'; inputs are {', '.join(names)}")
         try:
-            given[name] = np.load(path)
-        except (OSError, ValueError) as error:
+            given[name] = _array(path)
+        except OSError as error:
+            raise click.ClickException(f"cannot read {path}: {error.strerror or error}") from None
+        except ValueError as error:
             raise click.ClickException(f"{path} is not an array in numpy's .npy format: {error}") from None
     known = _sizes(model, given, sizes)
     rng = np.random.default_rng(seed)
     return {name: given[name] if name in given else _random(_spec(model, name), known, rng) for name in names}
+
+
+def _array(path: str) -> np.ndarray:
+    """The array in a .npy file; ValueError if the file holds something else, OSError if it cannot be read."""
+    import numpy as np
+
+    with open(path, "rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _spec(model: Model, name: str) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def write_artifact(
     from ..compiler.options import Options
     from ..compiler.pool import warm
     from ..passes.pass_times import PassTimes
+    from ..targets import get_target
     from .progress import progress_bar
 
     options = Options(
@@ -83,6 +84,10 @@ def write_artifact(
         time_passes=observing["time_passes"],
         print_after=observing["print_after"],
     )
+    for target in targets:  # what is wrong in the command is said before minutes of compilation
+        get_target(target)
+    if not Path(output).parent.is_dir():
+        raise click.ClickException(f"cannot write {output}: there is no folder {Path(output).parent}")
     warm()
     graph, weights, state = read_model(file)
     times = PassTimes()
@@ -112,7 +117,7 @@ def write_level(file, target, output, start, stop, kernel, plain, numerics, is_m
     if is_model:
         result = lower_record(read_model(file)[0], stop, chosen, plain, kernel, observer, numerics)
     else:
-        text = Path(file).read_text()
+        text = _read_text(file)
         level = start or guess_level(file, text)
         result = lower_text(text, file, level, stop, chosen, plain, kernel, observer, numerics)
     if isinstance(result, bytes):
@@ -134,12 +139,19 @@ def read_model(file: str) -> tuple[Graph, dict[str, Any], dict[str, Any]]:
     from ..dialects.record import Graph
 
     if file.endswith(".json"):
-        graph = Graph.from_json(Path(file).read_text())
+        graph = Graph.from_json(_read_text(file))
         return graph, _read_weights(graph, Path(file).with_suffix(".npz")), {}
     from ..frontend.export import from_file
 
     exported = from_file(file)
     return exported.graph, exported.arrays(exported.weights), exported.arrays(exported.state)
+
+
+def _read_text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{file} is not text: IR and records are, a model (.pt2) takes no --from") from None
 
 
 def _read_weights(graph: Graph, path: Path) -> dict[str, Any]:

@@ -93,12 +93,31 @@ def test_bench(folder):
         (["layer.lamina", "-i", "z=x.npy"], "there is no input 'z'; inputs are x"),
         (["layer.lamina", "--random", "--size", "n=2"], "there is no size 'n'; sizes are batch"),
         (["layer.lamina", "-i", "layer.json"], "is not an array in numpy's .npy format"),
+        (["layer.lamina", "-i", "layer.npz"], "is not an array in numpy's .npy format"),
+        (["layer.lamina", "-i", "absent.npy"], "cannot read absent.npy: No such file"),
         (["layer.json"], "is not a .lamina file"),
     ],
 )
 def test_errors_of_run_are_one_line(folder, arguments, message):
     error = command(folder, "run", *arguments, status=1).stderr
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-t", "x86-64-v9"], "no target 'x86-64-v9'"),
+        (["-o", "absent/layer.lamina"], "cannot write absent/layer.lamina: there is no folder absent"),
+    ],
+)
+def test_errors_of_compile_come_before_the_model_is_read(folder, arguments, message):
+    (folder / "bad.json").write_text("{}")
+    assert message in command(folder, "compile", "bad.json", *arguments, status=1).stderr
+
+
+def test_binary_file_read_as_text(folder):
+    arguments = ("layer.npz", "--from", "linalg", "--to", "asm")
+    assert "layer.npz is not text" in command(folder, "compile", *arguments, status=1).stderr
 
 
 def test_weights_of_a_record_must_be_given(folder):
