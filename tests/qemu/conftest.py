@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
@@ -96,7 +97,7 @@ def models(tmp_path_factory) -> Callable[[str], Path]:
             model.eval()
             with torch.no_grad():
                 exported = torch.export.export(model, args)
-                results = torch.utils._pytree.tree_leaves(model(*args))
+                results = torch.utils._pytree.tree_leaves(copy.deepcopy(model)(*args))  # it may change its buffers
             arrays = {f"x{i}": a.numpy() for i, a in enumerate(args)} | {f"y{i}": r for i, r in enumerate(results)}
             np.savez(folder / f"{name}.npz", **arrays)
             lamina.export(exported, targets=list(ONLY.get(name, TARGETS))).save(folder / f"{name}.lamina")
