@@ -46,6 +46,7 @@ class Epilogue:
         self.halves = str(self.element) in ("f16", "bf16")
         self.width = next(w for w in (8 if self.halves else 2, 2, 1) if divisible(product.n, w))
         self.ranges = Ranges()
+        self.orders = {result: self._order(result) for result, _ in self.outputs}
 
     def fragment(
         self, batch: Dim, row: Dim, column: Dim, sums: Sequence[ir.Value], rows: Limits, columns: Limits
@@ -126,28 +127,27 @@ class Epilogue:
         flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
         ev.known[p.root.results[0]] = self._known(ev, flat, value)
         for result, buffer in self.outputs:
-            order = self._order(result)
+            order = self.orders[result]
             if order is None:
                 ev.store(buffer, flat, ev.at(result, ev.ranges.delinearize(flat, graph.shape(result))))
                 continue
-            index = ev.ranges.delinearize(flat, p.result)
-            index = [index[d] for d in order]
+            place = ev.ranges.delinearize(flat, p.result)
+            index = [0 if d is None else place[d] for d in order]
             ev.store(buffer, ev.ranges.linearize(index, graph.shape(result)), ev.at(result, index))
 
-    def _order(self, result: ir.Value) -> tuple[int, ...] | None:
-        """For an output with the root's dims in another order: which of them each of its dims is; else None."""
+    def _order(self, result: ir.Value) -> tuple[int | None, ...] | None:
+        """For an output with the root's dims in another order, which of them each of its dims is (None: of size 1)."""
         graph, root = self.stage.kernel.graph, self.product.root.results[0]
         shape = graph.shape(result)
-        if len(shape) != len(self.product.result):
-            return None
         names = [f"dim{d}" for d in range(len(shape))]
         walk = Accesses(graph, Ranges(dict(zip(names, shape))))
         found: list[Index] = []
         walk.known[root] = lambda index: found.append(index) or TOKEN
         walk.at(result, [dims.symbol(n) for n in names])
         read = [str(d) for d in found[0]] if found else names
-        order = tuple(read.index(n) if n in read else -1 for n in names)
-        return None if order == tuple(range(len(shape))) or -1 in order else order
+        order = tuple(read.index(n) if n in read else None for n in names)
+        sized = [d for d in order if d is not None]
+        return order if sized != sorted(sized) else None
 
     def _known(self, ev: ThreadValues, flat: Dim, value: ir.Value) -> Known:
         def known(index: Index) -> ir.Value | None:

@@ -79,10 +79,11 @@ def covers_space(axes: Axes, space: Shape, result: Shape) -> bool:
 
 
 def turns_space(axes: Axes, space: Shape, result: Shape) -> bool:
-    """True if a value of shape `result` is the whole space with its dims in another order."""
-    return sorted(a for a in axes if a is not None) == list(range(len(space))) and all(
-        space[a] == n for a, n in zip(axes, result) if a is not None
-    )
+    """True if a value of shape `result` is the whole space with its dims in another order (those of size 1 do not count)."""
+    named = [a for a in axes if a is not None]
+    if sorted(named) != [i for i, size in enumerate(space) if size != 1]:
+        return False
+    return all(n == (1 if a is None else space[a]) for a, n in zip(axes, result))
 
 
 def covers_rows(axes: Axes, space: Shape, reduced: frozenset[int], result: Shape) -> bool:

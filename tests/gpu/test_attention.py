@@ -188,6 +188,37 @@ def test_parts_are_merged(exact):
         np.testing.assert_allclose(lse, np.where(total == 0, 0, top + np.log(total)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_outputs_may_be_stored_by_tokens(batch):
+    """Parts of 3 heads with 5 rows each, and an epilogue that swaps heads and rows."""
+    heads, rows = 3, 5
+    q, stored = (batch, heads, rows, 64), (batch, rows, heads, 64)
+    types = ", ".join([tensor("bf16", q)] * 3)
+    body = f"""%y, %l = "lamina.attention"(%0, %1, %2) {{causal = false, gqa = 1 : i64, scale = unit}} : ({types})
+        -> ({tensor("bf16", q)}, {tensor("f32", q[:-1])})
+      %e = tensor.empty() : {tensor("bf16", stored)}
+      %t = linalg.generic {{indexing_maps = [affine_map<(b, s, h, d) -> (b, h, s, d)>, affine_map<(b, s, h, d) -> (b, s, h, d)>],
+        iterator_types = ["parallel", "parallel", "parallel", "parallel"]}} ins(%y : {tensor("bf16", q)}) outs(%e : {tensor("bf16", stored)}) {{
+        ^bb0(%i: bf16, %o: bf16): linalg.yield %i : bf16 }} -> {tensor("bf16", stored)}
+      return %t : {tensor("bf16", stored)}"""
+    text = kernel("attention", [("bf16", q)] * 3, [("bf16", stored)], body, ())
+    rng = np.random.default_rng(0)
+    sums = rng.standard_normal((1, batch * heads * rows, 64)).astype(np.float32)
+    ones = np.ones(batch * heads * rows, np.float32)
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        made, found = opened(module)
+        tiles = AttentionTiles(64, 1, 128, splits=1)
+        emit_parts(made, found, tiles, new_parts(made, found, tiles), False)
+        made.finish()
+        scratch = dict(enumerate((sums.reshape(-1), ones, ones)))
+        kinds = [(stored, np.dtype(ml_dtypes.bfloat16))]
+        (out,), status = simulate(module, [np.zeros(1, np.float32)] * 3, kinds, scratch=scratch)
+    assert status == 0
+    expected = sums.reshape(q).transpose(0, 2, 1, 3).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(out.reshape(stored), expected)
+
+
 # -- code --------------------------------------------------------------------------------------------------------------
 LONG = ((4, 16, 4096, 128), (4, 16, 4096, 128))
 CASES = {
