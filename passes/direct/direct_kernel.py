@@ -49,6 +49,7 @@ class DirectKernel:
     """The kernel of `graph` around `root`, on its way to loops: opens the loops-level function beside the old one."""
 
     strip = 64  # neighbouring columns that a work item walks along together
+    evaluator_type = Evaluator
 
     def __init__(self, graph: TensorGraph, root: ir.Operation):
         cls = op_class(root)
@@ -68,7 +69,7 @@ class DirectKernel:
         self.attributes: dict[str, Any] = attributes_of(root)
         self.cache = IrCache(b.context)
         self.ranges = Ranges()
-        self.evaluator = Evaluator(graph, b, self.inputs, self.ranges, self.status)
+        self.evaluator = self.evaluator_type(graph, b, self.inputs, self.ranges, self.status)
         self.result_names = [f.name for f in cls.results]
         self.outputs = self._outputs(arguments[count:tensors])
         self._frees: list[ir.Value] = []

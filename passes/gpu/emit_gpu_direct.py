@@ -15,14 +15,17 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
 from ...dialects.mlir_ops import op_class
+from ...dialects.status import code_of
 from ..direct.direct_index_put import index_put_copy, index_put_write
 from ..direct.direct_kernel import DirectKernel
 from ..direct.emit_direct import EMITTERS
+from ..loops.evaluate import Evaluator
 from ..loops.kernel_functions import kernels
 from ..loops.tensor_graph import TensorGraph
 from ..registry import register
 from .emit_gpu_loops import emit_gpu_loops
 from .gpu_kernel import GpuKernel, GpuStage
+from .thread_values import store_failure
 
 THREADS = 64
 LOCAL_BYTES = 1024  # of a thread's own memory for one scratch buffer; beyond this it lies in the launch's scratch
@@ -72,10 +75,19 @@ def _stages(root: ir.Operation, name: str) -> tuple[Callable[[DirectKernel], tup
     return (EMITTERS[name],)
 
 
+class _ThreadChecks(Evaluator):
+    """Elements as in the CPU's form, with checks that threads may fail at once."""
+
+    def check(self, ok: ir.Value, message: str) -> None:
+        assert self.status is not None
+        store_failure(self.b, self.status, ok, code_of(message))
+
+
 class _Items(DirectKernel):
     """The CPU's form, whose large scratch buffers become parts of one buffer of the launch."""
 
     strip = 1
+    evaluator_type = _ThreadChecks
 
     def __init__(self, graph: TensorGraph, root: ir.Operation):
         super().__init__(graph, root)

@@ -20,6 +20,7 @@ from ..loops.evaluate_vector import Lanes, VectorEvaluator
 from ..loops.evaluate_walk import Index
 from ..loops.index_algebra import Ranges
 from ..loops.loop_nest import Loop
+from ..loops.loops_builder import LoopsBuilder
 from ..loops.reduction_loops import accumulator_kinds, reduction_loops
 from ..loops.tensor_graph import BodyOp, Generic
 from .gpu_kernel import GpuStage, element_bytes
@@ -35,6 +36,16 @@ Together = Callable[[Generic, Index], list[Any]]
 def divisible(e: Dim, k: int) -> bool:
     """True if `e` is a multiple of `k` whatever its symbols are."""
     return e % k == 0 if isinstance(e, int) else all(c % k == 0 for c in e.terms.values())
+
+
+def store_failure(b: LoopsBuilder, status: ir.Value, ok: ir.Value, code: int) -> None:
+    """`if not ok: status = code`. Threads share the status: what one wrote is not read and written again by others."""
+
+    def store() -> list[ir.Value]:
+        b.op("memref.store", (b.constant(code, b.i32), status, b.dim(0)))
+        return []
+
+    b.branch(b.value("arith.xori", (ok, b.constant(1, b.i1)), b.i1), [], store)
 
 
 class ThreadValues(VectorEvaluator):
@@ -167,13 +178,7 @@ class ThreadValues(VectorEvaluator):
         if isinstance(ok.type, ir.VectorType):
             ok = b.value("vector.reduction", (ok,), b.i1, kind=b.attribute("#vector.kind<and>"))
         assert self.status is not None
-        failed = b.value("arith.xori", (ok, b.constant(1, b.i1)), b.i1)
-
-        def store() -> list[ir.Value]:
-            b.op("memref.store", (b.constant(code_of(message), b.i32), self.status, b.dim(0)))  # type: ignore[list-item]
-            return []
-
-        b.branch(failed, [], store)
+        store_failure(b, self.status, ok, code_of(message))
 
     def choose(
         self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index

@@ -59,3 +59,13 @@ def test_index_put_of_many_positions_copies_then_writes(dims, indices, monkeypat
     (made,) = run_on_fake(graph, [*places, x, value], monkeypatch)
     x[tuple(at)] = value
     np.testing.assert_array_equal(made, x)
+
+
+def test_a_failed_check_is_not_written_over_by_threads_that_pass(monkeypatch):
+    graph = Graph()
+    inputs = [graph.add_input("x", TensorType("f32", (9, 8))), graph.add_input("value", TensorType("f32", (4, 8)))]
+    place = graph.add_input("i", TensorType("i64", (4,)))
+    graph.add_output(graph.add("index_put", *inputs, place, dims=(0,), accumulate=False))
+    arrays = [np.zeros((9, 8), np.float32), np.ones((4, 8), np.float32), np.array([1, 9, 0, 2])]
+    with pytest.raises(IndexError):
+        run_on_fake(graph, arrays, monkeypatch)
