@@ -259,7 +259,7 @@ HEAD = """
 
 def table(found: dict[str, dict[str, Any]]) -> list[str]:
     """The lines of the table, and geometric means."""
-    lines = HEAD.splitlines()
+    lines: list[str] = [*HEAD.splitlines()]
     for name, facts in found.items():
         ours, theirs, ms = facts["lamina"], facts.get("inductor", {}), facts["ms"]
         left = ", ".join(f"{count} {op.removeprefix('aten.')}" for op, count in ours["fallback"].items())
