@@ -192,7 +192,7 @@ def two_over_pi(start: int) -> list[float]:
 
 
 def main() -> None:
-    """Print every table, with its error, as the Python source that `math_coefficients.py` holds."""
+    """Print every table, with its error, as the Python source that `math/coefficients.py` holds."""
     for spec in FITS:
         c = fit(spec)
         print(f"# {spec.name}: error 2^{worst(spec, c):.1f}")

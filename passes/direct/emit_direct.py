@@ -16,15 +16,15 @@ from ..loops.emit_loops import emit_loops
 from ..loops.kernel_functions import kernels
 from ..loops.tensor_graph import TensorGraph
 from ..registry import register
-from .direct_embedding_bag import embedding_bag
-from .direct_index_put import index_put
-from .direct_kernel import DirectKernel
-from .direct_scan import cummax, cummin, cumprod, cumsum, logcumsumexp
-from .direct_scatter import scatter
-from .direct_search import searchsorted
-from .direct_slice_scatter import slice_scatter
-from .direct_sort import sort
-from .direct_topk import topk
+from .embedding_bag import embedding_bag
+from .index_put import index_put
+from .kernel import DirectKernel
+from .scan import cummax, cummin, cumprod, cumsum, logcumsumexp
+from .scatter import scatter
+from .search import searchsorted
+from .slice_scatter import slice_scatter
+from .sort import sort
+from .topk import topk
 
 EMITTERS: dict[str, Callable[[DirectKernel], tuple[Dim, Dim]]] = {
     f.__name__: f

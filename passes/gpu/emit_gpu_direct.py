@@ -16,9 +16,9 @@ from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
 from ...dialects.mlir_ops import op_class
 from ...dialects.status import code_of
-from ..direct.direct_index_put import index_put_copy, index_put_write
-from ..direct.direct_kernel import DirectKernel
 from ..direct.emit_direct import EMITTERS
+from ..direct.index_put import index_put_copy, index_put_write
+from ..direct.kernel import DirectKernel
 from ..loops.evaluate import Evaluator
 from ..loops.kernel_functions import kernels
 from ..loops.tensor_graph import TensorGraph

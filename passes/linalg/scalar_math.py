@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mlir import ir
 
-from ..math.math_exp import NONPOSITIVE
+from ..math.exp import NONPOSITIVE
 from .scalar_core import Number, Scalar, kind, lowest
 from .scalar_divide import ScalarDivide
 
@@ -76,7 +76,7 @@ class ScalarMath(ScalarDivide):
 
     # -- functions of one float -------------------------------------------------------------------------------
     def exp_nonpositive(self, x: Scalar) -> Scalar:
-        """`exp(x)` for x that is at most 0 or NaN: cheaper (passes/math/math_exp.py)."""
+        """`exp(x)` for x that is at most 0 or NaN: cheaper (passes/math/exp.py)."""
         return self.wide(
             lambda v: self.emit("math.exp", (v,), v.dtype, **{NONPOSITIVE: ir.UnitAttr.get(self.location.context)}), x
         )

@@ -11,9 +11,13 @@ from collections.abc import Callable
 from mlir import ir
 
 from ..registry import register
-from . import math_erf, math_exp, math_log, math_pow, math_trig
-from .math_builder import MathBuilder
-from .math_halves import bf16_to_f32, f32_to_bf16, select_bf16
+from . import erf as math_erf
+from . import exp as math_exp
+from . import log as math_log
+from . import pow as math_pow
+from . import trig as math_trig
+from .builder import MathBuilder
+from .halves import bf16_to_f32, f32_to_bf16, select_bf16
 
 
 @register

@@ -8,8 +8,8 @@ from mlir import ir
 
 from ...dialects.dims import Dim
 from ..loops.strided_view import View, strided_view
-from .tiles_frame import EmitError, Frame
-from .tiles_problem import operand_shape
+from .frame import EmitError, Frame
+from .problem import operand_shape
 
 
 @dataclass(frozen=True)

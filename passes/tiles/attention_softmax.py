@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 
 from mlir import ir
 
-from ..math.math_exp import NONPOSITIVE
-from . import tiles_numeric as numeric
+from ..math.exp import NONPOSITIVE
+from . import numeric as numeric
 from .attention_problem import AttentionProblem
-from .tiles_code import Index
-from .tiles_frame import Buffer, Frame
-from .tiles_micro import Tile
-from .tiles_values import Lane, Values
+from .code import Index
+from .frame import Buffer, Frame
+from .micro import Tile
+from .values import Lane, Values
 
 
 class Softmax:

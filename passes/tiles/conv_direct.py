@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from mlir import ir
 
 from ...dialects import dims
-from . import tiles_numeric as numeric
+from . import numeric as numeric
+from .code import Index, delinearize
 from .conv_problem import ConvProblem, input_reader
-from .tiles_code import Index, delinearize
-from .tiles_epilogue import Epilogue, needs_scalars
-from .tiles_frame import EmitError, Frame
-from .tiles_gemm import CHUNK_WORK, block_size
-from .tiles_micro import choose_tile
-from .tiles_patch import Patch
-from .tiles_patch_vectors import Load, Loader, PatchVectors
+from .epilogue import Epilogue, needs_scalars
+from .frame import EmitError, Frame
+from .gemm import CHUNK_WORK, block_size
+from .micro import choose_tile
+from .patch import Patch
+from .patch_vectors import Load, Loader, PatchVectors
 
 GROUP = 4  # vectors at a time: enough sums to hide FMA's latency
 POSITION_BLOCK = 2048  # output positions of an item, at most: their patch stays in L1 or L2

@@ -9,12 +9,12 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.strided_view import View, strided_view
-from . import tiles_numeric as numeric
-from .tiles_code import Index
-from .tiles_frame import EmitError, Frame
-from .tiles_patch import Read, Window
-from .tiles_problem import operand_shape
-from .tiles_values import Lane, Values
+from . import numeric as numeric
+from .code import Index
+from .frame import EmitError, Frame
+from .patch import Read, Window
+from .problem import operand_shape
+from .values import Lane, Values
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,18 @@ from mlir import ir
 from ...dialects import dims
 from ..loops.strided_view import View
 from ..registry import register
-from . import tiles_numeric as numeric
+from . import numeric as numeric
 from .attention_problem import AttentionProblem, read_attention
 from .attention_softmax import Softmax
-from .tiles_code import Index, delinearize
-from .tiles_copy import copy_line
-from .tiles_dot import dot_tile
-from .tiles_epilogue import Epilogue
-from .tiles_frame import Frame, kernels, open_frame
-from .tiles_gemm import CHUNK_WORK, block_size, divides, row_cases
-from .tiles_micro import Panel, Rows, Tile, choose_tile, load_tile, multiply, store_tile, zeros
-from .tiles_pack import Matrix, pack_panels
-from .tiles_problem import element_offset
+from .code import Index, delinearize
+from .copy import copy_line
+from .dot import dot_tile
+from .epilogue import Epilogue
+from .frame import Frame, kernels, open_frame
+from .gemm import CHUNK_WORK, block_size, divides, row_cases
+from .micro import Panel, Rows, Tile, choose_tile, load_tile, multiply, store_tile, zeros
+from .pack import Matrix, pack_panels
+from .problem import element_offset
 
 ROW_BLOCK = 96  # query rows of an item, at most: so often are K and V read from L2
 KEY_BLOCK = 512  # keys at a time: their scores for one tile of rows stay in L1, their K and V in L2

@@ -3,7 +3,7 @@
     y[n, o, p] = sum_{c, t} w[o, (c, t)] * x[n, c, p * stride - padding + t * dilation]
 
 Rows are output channels of one group, read in place from the weights; K is (input channel, kernel position); columns are
-output positions. B is packed per block of columns from a padded patch of the input (`tiles_patch`): a vector of it is
+output positions. B is packed per block of columns from a padded patch of the input (`patch`): a vector of it is
 one load, or two blended where it runs over the end of an output row. No im2col matrix ever exists.
 Depthwise convolutions, with few output channels per group, go plane by plane (`conv_direct`).
 """
@@ -15,17 +15,17 @@ from mlir import ir
 from ...dialects.dims import Dim
 from ..loops.strided_view import merge
 from ..registry import register
-from . import tiles_numeric as numeric
+from . import numeric as numeric
+from .code import Index
 from .conv_direct import DirectConv
 from .conv_problem import ConvProblem, input_reader, read_conv
-from .tiles_code import Index
-from .tiles_epilogue import Epilogue, needs_scalars
-from .tiles_frame import EmitError, Frame, kernels, open_frame
-from .tiles_gemm import Gemm, Item
-from .tiles_micro import Rows, choose_tile
-from .tiles_pack import Matrix, pack_panels
-from .tiles_patch import Patch
-from .tiles_patch_vectors import Loader, PatchVectors
+from .epilogue import Epilogue, needs_scalars
+from .frame import EmitError, Frame, kernels, open_frame
+from .gemm import Gemm, Item
+from .micro import Rows, choose_tile
+from .pack import Matrix, pack_panels
+from .patch import Patch
+from .patch_vectors import Loader, PatchVectors
 
 ROW_BLOCK = 48  # output channels of an item: few, because deep layers have few positions to share out among threads
 
@@ -37,7 +37,7 @@ def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16, by
     """Replace each kernel of kind `conv` by loops over register tiles.
 
     Before: `%y = "lamina.conv"(%x, %w)` and a `linalg.generic` epilogue on tensors.
-    After: a function on flat memrefs: patch copy, packing, and the loop nest of `tiles_gemm`.
+    After: a function on flat memrefs: patch copy, packing, and the loop nest of `gemm`.
     """
     with module.context:
         for function in kernels(module, "conv"):

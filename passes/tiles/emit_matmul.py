@@ -1,10 +1,10 @@
-"""Emit matmul, linear, packed_linear and pack kernels: register tiles over panels of B (see `tiles_gemm`).
+"""Emit matmul, linear, packed_linear and pack kernels: register tiles over panels of B (see `gemm`).
 
 Where B comes from:
     packed_linear              panels packed ahead of time, read in place
     few rows, B by rows        read in place, line by line: packing would move B twice to use it a few times
-    bf16 in squares, by rows   a panel at a time, which is laid out anew for them (`tiles_quads`)
-    few rows, B by columns     read in place, as dot products along K (`tiles_dot`)
+    bf16 in squares, by rows   a panel at a time, which is laid out anew for them (`quads`)
+    few rows, B by columns     read in place, as dot products along K (`dot`)
     otherwise                  packed in the kernel, once per block of columns
 """
 
@@ -15,19 +15,19 @@ from mlir import ir
 from ...dialects import dims
 from ..loops.strided_view import merge, strided_view
 from ..registry import register
-from . import tiles_numeric as numeric
-from .tiles_code import Index, delinearize
-from .tiles_copy import copy_line
-from .tiles_dot import dot_tile
-from .tiles_epilogue import Epilogue
-from .tiles_frame import EmitError, Frame, kernels, open_frame
-from .tiles_gemm import CHUNK_WORK, Gemm, Item
-from .tiles_micro import Panel, Rows, Tile, choose_tile, store_tile
-from .tiles_pack import Matrix, pack_panel, pack_panels
-from .tiles_pairs import multiply_pairs
-from .tiles_problem import Problem, b_matrix, read_problem, row_start
-from .tiles_quads import DEPTH, Quads, lay_out, multiply_quads
-from .tiles_rows import PackedRows, packed_rows_size
+from . import numeric as numeric
+from .code import Index, delinearize
+from .copy import copy_line
+from .dot import dot_tile
+from .epilogue import Epilogue
+from .frame import EmitError, Frame, kernels, open_frame
+from .gemm import CHUNK_WORK, Gemm, Item
+from .micro import Panel, Rows, Tile, choose_tile, store_tile
+from .pack import Matrix, pack_panel, pack_panels
+from .pairs import multiply_pairs
+from .problem import Problem, b_matrix, read_problem, row_start
+from .quads import DEPTH, Quads, lay_out, multiply_quads
+from .rows import PackedRows, packed_rows_size
 
 IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
 # ... by so many columns and lines of B at a time. Long lines count, as prefetchers follow memory: 768 x 3072 times one row

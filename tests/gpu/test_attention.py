@@ -12,19 +12,13 @@ from support.tile_kernels import kernel, tensor
 from lamina.compiler.levels import graph_pipeline, lower_kernel
 from lamina.dialects import dims
 from lamina.dialects.mlir_context import context
-from lamina.passes.gpu.attention_parts import emit_parts, new_parts
-from lamina.passes.gpu.attention_problem import read_attention
-from lamina.passes.gpu.attention_shared import HeadTile
-from lamina.passes.gpu.attention_tiles import (
-    DEPTHS,
-    AttentionTiles,
-    choose_attention_tiles,
-    depth_for,
-    query_tile,
-)
-from lamina.passes.gpu.attention_wgmma import FlashAttention
+from lamina.passes.gpu.attention.parts import emit_parts, new_parts
+from lamina.passes.gpu.attention.problem import read_attention
+from lamina.passes.gpu.attention.shared import HeadTile
+from lamina.passes.gpu.attention.tiles import DEPTHS, AttentionTiles, choose_attention_tiles, depth_for, query_tile
+from lamina.passes.gpu.attention.wgmma import FlashAttention
 from lamina.passes.gpu.gpu_kernel import GpuKernel
-from lamina.passes.gpu.matmul_tiles import SHARED_BYTES
+from lamina.passes.gpu.matmul.tiles import SHARED_BYTES
 from lamina.passes.loops.kernel_functions import kernels
 from lamina.passes.loops.tensor_graph import TensorGraph
 from lamina.passes.pass_manager import Observer, run

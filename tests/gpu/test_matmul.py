@@ -9,9 +9,9 @@ from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
-from lamina.passes.gpu.matmul_operands import place_operands
-from lamina.passes.gpu.matmul_problem import read_product
-from lamina.passes.gpu.matmul_sums import emit_sums
+from lamina.passes.gpu.matmul.operands import place_operands
+from lamina.passes.gpu.matmul.problem import read_product
+from lamina.passes.gpu.matmul.sums import emit_sums
 from lamina.passes.loops.kernel_functions import kernels
 from lamina.passes.loops.tensor_graph import TensorGraph
 from lamina.passes.pass_manager import run

@@ -15,9 +15,11 @@ from support.tile_kernels import kernel, tensor
 from lamina.dialects import dims
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
-from lamina.passes.gpu.matmul_operands import place_operands
-from lamina.passes.gpu.matmul_problem import read_product
-from lamina.passes.gpu.matmul_tiles import (
+from lamina.passes.gpu.hopper.tma import find_matrix
+from lamina.passes.gpu.hopper.wgmma import ROW_BYTES, SharedTile, position
+from lamina.passes.gpu.matmul.operands import place_operands
+from lamina.passes.gpu.matmul.problem import read_product
+from lamina.passes.gpu.matmul.tiles import (
     CONFIGURATIONS,
     PROMOTED,
     SHARED_BYTES,
@@ -27,9 +29,7 @@ from lamina.passes.gpu.matmul_tiles import (
     choose_tiles,
     estimate,
 )
-from lamina.passes.gpu.matmul_wgmma import WgmmaProduct, _loaded
-from lamina.passes.gpu.tma import find_matrix
-from lamina.passes.gpu.wgmma import ROW_BYTES, SharedTile, position
+from lamina.passes.gpu.matmul.wgmma import WgmmaProduct, _loaded
 from lamina.passes.loops.kernel_functions import kernels
 from lamina.passes.loops.tensor_graph import TensorGraph
 

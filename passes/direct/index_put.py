@@ -1,0 +1,136 @@
+"""Emit index_put: a copy of `x`, then the updates in row-major order of the indices.
+
+The dims that no index replaces are the work items, as in scatter. Where nothing is added, two stages have more to do at
+once, for a GPU: `index_put_copy`, then `index_put_write`, where of updates that meet any may be the last, as in torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlir import ir
+
+from ...dialects.dims import Dim, ceildiv, dim_min, product
+from ...dialects.families.scatter import index_place
+from ...dialects.op import broadcast
+from ..linalg.scalar_core import Scalar
+from .kernel import DirectKernel, grain
+from .scatter import segments, unless
+
+COPIERS = 1 << 16  # work items that share a copy: a GPU's threads, and few to start where there is nothing to copy
+
+
+def index_put(k: DirectKernel) -> tuple[Dim, Dim]:
+    """`y[…, indices, …] = value`, or `+= value`."""
+    x, value, indices = k.operands["x"], k.operands["value"], k.operands["indices"]
+    dims, accumulate, dtype = tuple(k.attributes["dims"]), bool(k.attributes["accumulate"]), k.dtype(x)
+    shape = k.shape(x)
+    updates = broadcast(*(k.shape(i) for i in indices))
+    inner_axes = range(dims[-1] + 1, len(shape))
+    outer_axes = [a for a in range(dims[-1]) if a not in dims]
+    outer, inner = product(shape[a] for a in outer_axes), product(shape[a] for a in inner_axes)
+    sizes = [shape[a] for a in dims]
+    same = k.same_buffer(x, "y")
+    (y,) = k.outputs["y"]
+    with segments(k, outer, inner) as (o, low, high):
+        fixed = dict(zip(outer_axes, k.ranges.delinearize(o, [shape[a] for a in outer_axes])))
+
+        def place(positions: Sequence[Dim], c: Dim) -> tuple[Dim, ...]:
+            """The index in `x` of `positions` along `dims`, column `c` of this segment."""
+            back = k.ranges.delinearize(c, [shape[a] for a in inner_axes])
+            at = {**fixed, **dict(zip(dims, positions)), **dict(zip(inner_axes, back))}
+            return tuple(at[a] for a in range(len(shape)))
+
+        def copy() -> None:
+            with k.loops(sizes) as positions, k.loop(inner, low, high) as c:
+                at = place(positions, c)
+                k.put(y, k.ranges.linearize(at, shape), k.read(x, at))
+
+        unless(k, same, copy)
+        with k.loops(updates) as t:
+            found, ok = _positions(k, indices, t, sizes)
+
+            def write() -> None:
+                with k.loop(inner, low, high) as c:
+                    at = place(found, c)
+                    flat = k.ranges.linearize(at, shape)
+                    new = k.read(value, _aligned(_target(at, t, dims), k.shape(value)))
+                    if accumulate:
+                        old = k.load(y, flat, dtype)
+                        s = k.s
+                        new = s.bitwise_or(old, new) if k.dtype(x) == "bool" else s.add(old, new)
+                    k.put(y, flat, new)
+
+            k.when(ok, write)
+    return outer * inner, grain(product(sizes) + product(updates) * 2)
+
+
+def index_put_copy(k: DirectKernel) -> tuple[Dim, Dim]:
+    """`y = x`, unless they are one buffer."""
+    x = k.operands["x"]
+    shape = k.shape(x)
+    total = product(shape)
+    items = dim_min(total, COPIERS)
+    (y,) = k.outputs["y"]
+
+    def copy() -> None:
+        with k.loop(items, k.begin, k.end) as item, k.loop(ceildiv(total, COPIERS)) as step:
+            flat = step * items + item
+
+            def one() -> None:
+                k.put(y, flat, k.read(x, k.ranges.delinearize(flat, shape)))
+
+            k.when(k.s.lt(Scalar(k.b.dim(flat), "index"), Scalar(k.b.dim(total), "index")).value, one)
+
+    unless(k, k.same_buffer(x, "y"), copy)
+    return items, grain(ceildiv(total, COPIERS))
+
+
+def index_put_write(k: DirectKernel) -> tuple[Dim, Dim]:
+    """`y[…, indices, …] = value`, all updates at once."""
+    x, value, indices = k.operands["x"], k.operands["value"], k.operands["indices"]
+    dims = tuple(k.attributes["dims"])
+    shape = k.shape(x)
+    updates = broadcast(*(k.shape(i) for i in indices))
+    axes = [a for a in range(len(shape)) if a not in dims]
+    space = (*updates, *(shape[a] for a in axes))
+    total = product(space)
+    (y,) = k.outputs["y"]
+    with k.loop(total, k.begin, k.end) as item:
+        index = k.ranges.delinearize(item, space)
+        t, others = index[: len(updates)], index[len(updates) :]
+        found, ok = _positions(k, indices, t, [shape[a] for a in dims])
+
+        def write() -> None:
+            placed = {**dict(zip(dims, found)), **dict(zip(axes, others))}
+            at = tuple(placed[a] for a in range(len(shape)))
+            new = k.read(value, _aligned(_target(at, t, dims), k.shape(value)))
+            k.put(y, k.ranges.linearize(at, shape), new)
+
+        k.when(ok, write)
+    return total, grain(1)
+
+
+def _positions(k: DirectKernel, indices: Sequence[ir.Value], t, sizes) -> tuple[list[Dim], ir.Value]:
+    """Where update `t` goes along each indexed dim, and whether all of it is in range."""
+    found: list[Dim] = []
+    inside: ir.Value | None = None
+    for index, size in zip(indices, sizes):
+        at, ok = k.valid(k.read(index, _aligned(t, k.shape(index))), size, wrap=True)
+        found.append(at)
+        inside = ok if inside is None else k.s.bitwise_and(Scalar(inside, "bool"), Scalar(ok, "bool")).value
+    assert inside is not None
+    return found, inside
+
+
+def _target(at: Sequence[Dim], t: Sequence[Dim], dims: tuple[int, ...]) -> tuple[Dim, ...]:
+    """The index in the updates' shape: the unindexed dims, with the indices' dims in their place."""
+    rest = [i for a, i in enumerate(at) if a not in dims]
+    place = index_place(dims)
+    return (*rest[:place], *t, *rest[place:])
+
+
+def _aligned(index: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The index in an operand of `shape` that is broadcast to where `index` is."""
+    skip = len(index) - len(shape)
+    return tuple(0 if n == 1 else index[skip + i] for i, n in enumerate(shape))

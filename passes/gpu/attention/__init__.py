@@ -1,0 +1,1 @@
+"""Attention on GPUs: `emit_gpu_attention` is the pass, `problem` what it computes."""

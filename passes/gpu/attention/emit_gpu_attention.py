@@ -1,0 +1,43 @@
+"""Emit kernels of kind `attention` for GPUs with wgmma and TMA; scores are never stored."""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...loops.kernel_functions import kernels
+from ...loops.tensor_graph import TensorGraph
+from ...registry import register
+from ..gpu_kernel import GpuKernel
+from .parts import emit_parts, new_parts
+from .problem import read_attention
+from .tiles import choose_attention_tiles
+from .wgmma import FlashAttention
+
+
+@register
+def emit_gpu_attention(module: ir.Module) -> None:
+    """Replace each linalg-level kernel of kind `attention` by its GPU form (docs/contracts.md, section 11).
+
+    Before: `%y, %lse = "lamina.attention"(%q, %k, %v)` and a `linalg.generic` epilogue on tensors.
+    After: a `gpu.module` whose stages copy operands where that is needed, attend, and merge parts of the keys.
+    """
+    with module.context, ir.Location.unknown():
+        for op in kernels(module):
+            kernel = GpuKernel(TensorGraph(op))
+            _emit(kernel)
+            kernel.finish()
+        module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+
+
+def _emit(kernel: GpuKernel) -> None:
+    attention = read_attention(kernel.graph)
+    if attention is None:
+        raise NotImplementedError("attention on tensor cores is of bf16 or f16 heads of at most 256 elements")
+    p = attention.product
+    operands = attention.place(kernel)
+    tiles = choose_attention_tiles(attention.depth, p.m, p.k, p.batches, attention.causal, attention.few)
+    parts = new_parts(kernel, attention, tiles) if tiles.splits != 1 else None
+    stage = FlashAttention(kernel, attention, operands, tiles, parts)
+    stage.emit()
+    if parts is not None:
+        emit_parts(kernel, attention, tiles, parts, stage.softmax.exact)

@@ -1,0 +1,207 @@
+"""The softmax between the two products of an attention, on the sums that one thread of a warpgroup holds.
+
+A thread has two rows, four lanes share one. The running maximum `m` of a row and the sums of its weights are kept:
+
+    m' = max(m, max(s))      p = exp(s - m')      correction = exp(m - m')      total = correction total + sum(p)
+
+Scores are not scaled before: `m` is in powers of two, `p = 2^(factor s - m)` with `factor` the scale times log2(e), one
+multiply-add a score. `exact` scores (with a mask, which may hold the least float) are scaled already, and
+`p = 2^(log2(e) (s - m))`, which no finite score overflows; a row may have no column there, and is a row of zeros then.
+With `lazy`, `m` stays until some row of the warp exceeds it by 2^lazy: results are the same, most corrections are not made
+(FlashAttention-4, "conditional rescaling").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from mlir import ir
+
+from ..hopper.ptx import FULL_MASK, Ptx
+
+LOG2E = 1.4426950408889634
+LANES = 4  # independent chains of a maximum or a sum
+ORDERED_EQUAL, UNORDERED_GREATER = 1, 9  # predicates of arith.cmpf; a NaN must be seen as growth
+
+
+@dataclass(frozen=True)
+class RowState:
+    """Maximum and total of this thread's two rows."""
+
+    top: tuple[ir.Value, ir.Value]
+    total: tuple[ir.Value, ir.Value]
+
+    @property
+    def values(self) -> list[ir.Value]:
+        return [*self.top, *self.total]
+
+
+def row_state(values: Sequence[ir.Value]) -> RowState:
+    """The state from its four values."""
+    return RowState((values[0], values[1]), (values[2], values[3]))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one tile of keys changes: the state without new totals, the weights `p`, their sums, and corrections.
+
+    With `lazy`, `grown` says whether corrections are made at all.
+    """
+
+    top: tuple[ir.Value, ir.Value]
+    weights: list[ir.Value]
+    sums: tuple[ir.Value, ir.Value]
+    corrections: Callable[[], list[ir.Value]]
+    grown: ir.Value | None
+
+
+class Softmax:
+    """Writes the softmax of a stage of scores that are to be multiplied by `scale`, or are `exact`."""
+
+    def __init__(self, ptx: Ptx, scale: float, lazy: int = 0, exact: bool = False):
+        self.ptx, self.b = ptx, ptx.b
+        self.factor, self.lazy, self.exact = scale * LOG2E, lazy, exact
+
+    # -- arithmetic ------------------------------------------------------------------------------------------------
+    def binary(self, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
+        """`arith.<name>` of two f32."""
+        return self.b.value(f"arith.{name}", (x, y), self.b.f32)
+
+    def constant(self, value: float) -> ir.Value:
+        """An f32."""
+        return self.b.constant(value, self.b.f32)
+
+    def exponential(self, x: ir.Value, top: ir.Value) -> ir.Value:
+        """`exp` of a maximum less another."""
+        difference = self.binary("subf", x, top)
+        return self.exp2(self.binary("mulf", difference, self.constant(LOG2E)) if self.exact else difference)
+
+    def exp2(self, x: ir.Value) -> ir.Value:
+        """`2^x` in one instruction, 2 ulp."""
+        return self._intrinsic("llvm.nvvm.ex2.approx.ftz.f", x)
+
+    def reciprocal(self, x: ir.Value) -> ir.Value:
+        """`1 / x` in one instruction, 1 ulp."""
+        return self._intrinsic("llvm.nvvm.rcp.approx.ftz.f", x)
+
+    def log2(self, x: ir.Value) -> ir.Value:
+        """The binary logarithm in one instruction."""
+        return self._intrinsic("llvm.nvvm.lg2.approx.ftz.f", x)
+
+    def _intrinsic(self, name: str, x: ir.Value) -> ir.Value:
+        attributes = {
+            "intrin": ir.StringAttr.get(name),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        }
+        return self.b.op("llvm.call_intrinsic", (x,), [self.b.f32], attributes).result
+
+    def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
+        """`condition ? yes : no`."""
+        return self.b.value("arith.select", (condition, yes, no), yes.type)
+
+    def is_equal(self, x: ir.Value, value: float) -> ir.Value:
+        """`x == value`."""
+        return self._compare(ORDERED_EQUAL, x, value)
+
+    def _compare(self, predicate: int, x: ir.Value, value: float) -> ir.Value:
+        return self.b.value(
+            "arith.cmpf", (x, self.constant(value)), self.b.i1, predicate=self.b.number(predicate, self.b.i64)
+        )
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+    @staticmethod
+    def of_row(values: Sequence[ir.Value], h: int) -> list[ir.Value]:
+        """A thread's values in its first or second row (`wgmma.position`)."""
+        return [x for i, x in enumerate(values) if i // 2 % 2 == h]
+
+    def _combined(self, name: str, values: Sequence[ir.Value]) -> ir.Value:
+        lanes = list(values[:LANES])
+        for i, x in enumerate(values[LANES:]):
+            lanes[i % LANES] = self.binary(name, lanes[i % LANES], x)
+        while len(lanes) > 1:
+            lanes = [self.binary(name, x, y) for x, y in zip(lanes[::2], lanes[1::2])]
+        return lanes[0]
+
+    def across(self, name: str, x: ir.Value) -> ir.Value:
+        """The result over the four lanes that share a row."""
+        for distance in (1, 2):
+            x = self.binary(name, x, self.ptx.shuffle("bfly", x, distance))
+        return x
+
+    # -- tiles of keys ---------------------------------------------------------------------------------------------
+    def first(self, scores: Sequence[ir.Value]) -> tuple[RowState, list[ir.Value]]:
+        """State and weights after the first tile."""
+        step = self.step(scores, None)
+        return RowState(step.top, step.sums), step.weights
+
+    def step(self, scores: Sequence[ir.Value], before: RowState | None) -> Step:
+        """One tile of keys, after those that led to the state `before`."""
+        tops, grown = [self._top(self.of_row(scores, h)) for h in range(2)], None
+        if before is not None and self.lazy:
+            tops, grown = self._lazy_tops(tops, before)
+        elif before is not None:
+            tops = [self.binary("maximumf", t, m) for t, m in zip(tops, before.top)]
+        bases = [self.base(t) for t in tops]
+        weights = self._weights(scores, bases)
+        sums = [self._combined("addf", self.of_row(weights, h)) for h in range(2)]
+
+        def corrections() -> list[ir.Value]:
+            assert before is not None
+            return [self.exponential(before.top[h], bases[h]) for h in range(2)]
+
+        return Step((tops[0], tops[1]), weights, (sums[0], sums[1]), corrections, grown)
+
+    def base(self, top: ir.Value) -> ir.Value:
+        """What exponents are relative to: the maximum, and 0 for a row without columns."""
+        return self.select(self.is_equal(top, -inf), self.constant(0.0), top) if self.exact else top
+
+    def _top(self, scores: Sequence[ir.Value]) -> ir.Value:
+        top = self.across("maximumf", self._combined("maximumf", scores))
+        return top if self.exact else self.binary("mulf", top, self.constant(self.factor))
+
+    def _weights(self, scores: Sequence[ir.Value], bases: Sequence[ir.Value]) -> list[ir.Value]:
+        if self.exact:
+            return [self.exponential(x, bases[i // 2 % 2]) for i, x in enumerate(scores)]
+        factor, minus = self.constant(self.factor), [self.b.value("arith.negf", (x,), self.b.f32) for x in bases]
+        fma = lambda x, plus: self.b.value("math.fma", (x, factor, plus), self.b.f32)
+        return [self.exp2(fma(x, minus[i // 2 % 2])) for i, x in enumerate(scores)]
+
+    def _lazy_tops(self, tops: list[ir.Value], before: RowState) -> tuple[list[ir.Value], ir.Value]:
+        b = self.b
+        limit = self.lazy / LOG2E if self.exact else float(self.lazy)
+        most = self.binary("maximumf", *(self.binary("subf", t, m) for t, m in zip(tops, before.top)))
+        over = self._compare(UNORDERED_GREATER, most, limit)
+        kind = b.attribute("#nvvm<vote_sync_kind any>")
+        grown = b.value("nvvm.vote.sync", (b.constant(FULL_MASK, b.i32), over), b.i1, kind=kind)
+        made = [self.select(grown, self.binary("maximumf", t, m), m) for t, m in zip(tops, before.top)]
+        return made, grown
+
+    def pairs(self, weights: Sequence[ir.Value], element: ir.Type) -> list[ir.Value]:
+        """Weights as pairs of 16-bit floats in i32: the left operand of the second product."""
+        b, words = self.b, []
+        for x, y in zip(weights[::2], weights[1::2]):
+            wide = b.value("vector.from_elements", (x, y), ir.VectorType.get([2], b.f32))
+            half = b.value("arith.truncf", (wide,), ir.VectorType.get([2], element))
+            word = b.value("vector.bitcast", (half,), ir.VectorType.get([1], b.i32))
+            words.append(b.value("vector.extract", (word,), b.i32, static_position=ir.DenseI64ArrayAttr.get([0])))
+        return words
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+    def finished(self, state: RowState) -> list[ir.Value]:
+        """Totals over the whole rows."""
+        return [self.across("addf", x) for x in state.total]
+
+    def inverse(self, total: ir.Value) -> ir.Value:
+        """`1 / total`, and 0 for a row without columns."""
+        found = self.reciprocal(total)
+        return self.select(self.is_equal(total, 0.0), self.constant(0.0), found) if self.exact else found
+
+    def lse(self, top: ir.Value, total: ir.Value) -> ir.Value:
+        """`log(sum(exp(scores)))`, and 0 for a row without columns."""
+        logarithm = self.binary("mulf", self.log2(total), self.constant(1 / LOG2E))
+        if not self.exact:
+            return self.binary("addf", self.binary("mulf", top, self.constant(1 / LOG2E)), logarithm)
+        return self.select(self.is_equal(total, 0.0), self.constant(0.0), self.binary("addf", top, logarithm))

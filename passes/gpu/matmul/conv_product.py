@@ -1,0 +1,119 @@
+"""A convolution as a matrix product: output channels by output positions, one product for each image and group.
+
+    y[n, o, p] = sum over (c, t) of w[o, (c, t)] * x[n, c, p * stride + t * dilation - padding]
+
+The second operand's elements outside the image are zeros; `Patches` evaluates them. As rows of K they are what "im2col"
+writes, and the emitters that need an operand in memory write it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.evaluate_walk import Walk
+from ...loops.strided_view import Shapes, strided_view
+from ...loops.tensor_graph import TensorGraph
+from .problem import Product, Side, Strides
+
+
+@dataclass(frozen=True)
+class Window:
+    """One spatial dimension."""
+
+    size: Dim
+    out: Dim
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+
+
+@dataclass(frozen=True)
+class Patches(Side):
+    """The input of a convolution, `[images, groups * channels, *sizes]`, as rows of patches."""
+
+    groups: int
+    channels: int  # of a group
+    windows: tuple[Window, ...]
+
+    vectors: ClassVar[bool] = False  # neighbours may lie outside the image one by one
+
+    def strides(self) -> Strides | None:
+        """A kernel of one element with stride 1 reads the image as it is: channels by positions."""
+        if self.groups > 1 or any(w.kernel != 1 or w.stride != 1 or w.padding for w in self.windows):
+            return None
+        return super().strides()
+
+    def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
+        image, group = ev.ranges.floordiv(batch, self.groups), ev.ranges.mod(batch, self.groups)
+        outs = ev.ranges.delinearize(row, [w.out for w in self.windows])
+        channel, *taps = ev.ranges.delinearize(k, [self.channels, *(w.kernel for w in self.windows)])
+        places = [
+            ev.ranges.simplify(o * w.stride + t * w.dilation - w.padding) for o, t, w in zip(outs, taps, self.windows)
+        ]
+        index = [image, group * self.channels + channel, *places]
+        inside = [c for p, w in zip(places, self.windows) for c in (p, w.size - 1 - p) if not ev.ranges.nonnegative(c)]
+        read = lambda: ev.at(self.value, index)
+        if not inside:
+            return read()
+        element = ir.RankedTensorType(self.value.type).element_type
+        return ev.choose(inside, read, lambda: ev.empty(element), self.value, tuple(index))
+
+
+@dataclass(frozen=True)
+class GroupWeights(Side):
+    """The weights of several groups, `[groups * outputs, channels, *kernel]`; the batch is images by groups."""
+
+    groups: int
+    outputs: int  # of a group
+
+    def strides(self) -> Strides | None:
+        return None
+
+    def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
+        return super().at(ev, 0, ev.ranges.mod(batch, self.groups) * self.outputs + row, k)
+
+
+def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product:
+    """The product of a kernel whose root is `lamina.conv`; NotImplementedError for what has no such form."""
+    if ir.BoolAttr(root.attributes["transposed"]).value:
+        raise NotImplementedError("a transposed convolution as a matrix product")
+    x, w = root.operands[0], root.operands[1]
+    x_shape, w_shape = graph.shape(x), graph.shape(w)
+    groups = ir.IntegerAttr(root.attributes["groups"]).value
+    stride, padding, dilation = (
+        list(ir.DenseI64ArrayAttr(root.attributes[name])) for name in ("stride", "padding", "dilation")
+    )
+    if not all(isinstance(n, int) for n in w_shape):
+        raise NotImplementedError("a convolution with symbolic channels or kernel sizes")
+    outputs, channels, *kernel = w_shape
+    windows = tuple(
+        Window(n, dims.floordiv(n + 2 * p - (t - 1) * d - 1, s) + 1, t, s, p, d)  # type: ignore[operator, arg-type]
+        for n, t, s, p, d in zip(x_shape[2:], kernel, stride, padding, dilation)
+    )
+    rank = len(x_shape)
+    space = tuple(range(2, rank))
+    each = outputs // groups  # type: ignore[operator]
+    weights = Side(w, (), (0,), (1, *space), strided_view(w, shapes))
+    if groups > 1:
+        weights = GroupWeights(w, (), (0,), (1, *space), None, groups, each)
+    product = Product(
+        root=root,
+        a=weights,
+        b=Patches(x, (0,), space, (1,), strided_view(x, shapes), groups, channels, windows),  # type: ignore[arg-type]
+        bias=root.operands[2] if len(root.operands) > 2 else None,
+        batch=(x_shape[0], groups) if groups > 1 else (x_shape[0],),
+        rows=(each,),
+        k=dims.product(w_shape[1:]),
+        n=dims.product(w.out for w in windows),
+        dtype=str(ir.RankedTensorType(x.type).element_type),
+        result=(x_shape[0], outputs, *(w.out for w in windows)),
+        bias_by_rows=True,
+    )
+    graph.declare(root.results[0], product.result)
+    return product

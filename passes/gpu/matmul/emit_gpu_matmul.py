@@ -1,0 +1,100 @@
+"""Emit kernels of kind `matmul` and `conv` for a GPU: matrix products with what is fused to them.
+
+Which code computes a product, in this order:
+
+| code | where |
+|---|---|
+| `rows` | at most 16 rows of floats that tensor cores do not take, or not from where B lies |
+| `hopper/wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large |
+| `waves` | f16, bf16 and f32 by the matrix instructions of waves: AMD's, and `mma.sync` |
+| `simt` | everything else |
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...loops.kernel_functions import kernels
+from ...loops.tensor_graph import TensorGraph
+from ...registry import register
+from ..gpu_kernel import WARP, GpuKernel
+from .conv_product import GroupWeights
+from .matrix_units import Unit, unit_for
+from .mma_sync import MMA_SYNC
+from .operands import in_place, place_operands
+from .problem import Product, read_product
+from .rows import RowsProduct
+from .rows import suits as suits_rows
+from .simt import SimtProduct
+from .sums import emit_sums
+from .tiles import choose_tiles
+from .waves import WaveProduct
+from .wgmma import WgmmaProduct, sums_pitch
+
+LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
+LONG_F32 = 256  # elements of K; with fewer, it must be four times as many
+SMALL = 1 << 18  # and 16-bit floats
+
+
+@register
+def emit_gpu_matmul(module: ir.Module, wgmma: bool = False, wave: int = WARP, matrix: str = "") -> None:
+    """Replace each linalg-level kernel of kind `matmul` or `conv` by its GPU form (docs/contracts.md, section 11).
+
+    Before: `%y = "lamina.linear"(%x, %w)` and a `linalg.generic` epilogue on tensors.
+    After: a `gpu.module` whose stages copy operands where that is needed, and multiply.
+    """
+    with module.context, ir.Location.unknown():
+        for op in kernels(module):
+            graph = TensorGraph(op)
+            kernel = GpuKernel(graph, wave)
+            _emit(kernel, read_product(graph), wgmma, matrix)
+            kernel.finish()
+        module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+
+
+def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None:
+    if any(n == 0 for n in product.shape):
+        return
+    tensor_cores = wgmma and product.dtype in ("bf16", "f16") and in_place(product, product.b, product.n) is not None
+    if suits_rows(product) and not tensor_cores:
+        RowsProduct(kernel, product).emit()
+    elif wgmma and _suits_wgmma(product):
+        _emit_wgmma(kernel, product)
+    elif unit := _unit(product, matrix):
+        WaveProduct(kernel, product, unit).emit()
+    else:
+        SimtProduct(kernel, product).emit()
+
+
+def _unit(p: Product, matrix: str) -> Unit | None:
+    """The matrix instructions of waves for a product of tensors, if there are any for its dtype."""
+    if p.k == 0 or p.root.name == "lamina.conv":
+        return None
+    if matrix == "mma":
+        return MMA_SYNC if p.dtype in ("bf16", "f16") else None
+    return unit_for(matrix, p.dtype)
+
+
+def _suits_wgmma(p: Product) -> bool:
+    """True for dtypes of tensor cores and for sizes at which a tile is not mostly padding."""
+    if p.dtype not in ("bf16", "f16", "f32") or p.k == 0 or isinstance(p.a, GroupWeights):
+        return False
+    if p.dtype == "f32":  # three products and a copy of each operand must pay
+        least = LARGE_F32 if not isinstance(p.k, int) or p.k >= LONG_F32 else 4 * LARGE_F32
+        return all(not isinstance(x, int) or x >= 64 for x in (p.m, p.n, p.k)) and (p.work or least) >= least
+    return all(not isinstance(x, int) or x >= 32 for x in (p.n, p.k)) and (p.work or SMALL) >= SMALL
+
+
+def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
+    """Operands, the product, and the sums of its parts where K is split."""
+    p = product
+    a, b = place_operands(kernel, p)
+    split_f32 = p.dtype == "f32"
+    tiles = choose_tiles(p.m, p.n, p.k, p.batches, b.matrix.turned, split_f32)
+    sums = None
+    if tiles.splits > 1:
+        count = tiles.splits * p.batches * p.m * sums_pitch(p)
+        sums = kernel.new_scratch(ir.F32Type.get(), count)
+    WgmmaProduct(kernel, p, a, b, tiles, "tf32" if split_f32 else p.dtype, sums).emit()
+    if sums is not None:
+        emit_sums(kernel, p, sums, tiles.splits)

@@ -1,0 +1,210 @@
+"""From the sums of a product in registers to the kernel's outputs: bias, rounding, fused ops, stores.
+
+The root's result at a point is its sum plus bias, rounded to the root's dtype as eager rounds it; the fused ops are
+evaluated on that by the evaluator of all stages, `V` columns at a time. Threads hold pairs of columns (`fragment` says
+where). 16-bit pairs are first exchanged among four lanes, so that each has eight columns: one 16-byte store, and
+16-byte loads of a residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.evaluate_accesses import TOKEN, Accesses
+from ...loops.evaluate_walk import Index, Known
+from ...loops.index_algebra import Ranges
+from ..gpu_kernel import GpuStage
+from ..hopper.ptx import Ptx
+from ..thread_values import LANE, ThreadValues, divisible
+from .problem import Product
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The part of a tile along one dimension that is written: from `first` on and below `end`; None: no limit there.
+
+    The last tile of a size that is no multiple of the tile's starts earlier than its part.
+    """
+
+    first: Dim | None = None
+    end: Dim | None = None
+
+
+class Epilogue:
+    """Writes the outputs of `stage`'s kernel, whose root is `product`'s; all but `apart`, which its caller writes."""
+
+    def __init__(self, stage: GpuStage, product: Product, apart: ir.Value | None = None):
+        self.outputs = [o for o in zip(stage.kernel.graph.results, stage.outputs) if apart is None or o[0] != apart]
+        self.stage, self.product, self.b = stage, product, stage.b
+        self.ptx = Ptx(stage)
+        self.element = ir.RankedTensorType(product.root.results[0].type).element_type
+        self.halves = str(self.element) in ("f16", "bf16")
+        self.width = next(w for w in (8 if self.halves else 2, 2, 1) if divisible(product.n, w))
+        self.ranges = Ranges()
+        self.orders = {result: self._order(result) for result, _ in self.outputs}
+
+    def fragment(
+        self, batch: Dim, row: Dim, column: Dim, sums: Sequence[ir.Value], rows: Limits, columns: Limits
+    ) -> None:
+        """Write the sums of one thread: of rows `row` and `row + 8`, of two columns in every eight from `column` on.
+
+        `column` is a multiple of 8. Sum `4 j + 2 h + e` is of row `row + 8 h` and column `column + 8 j + 2 quad + e`,
+        where `quad` is the symbol of the thread's number among four.
+        """
+        self.column, self.row_limits, self.column_limits = column, rows, columns
+        self.batch = self._symbol("batch", batch, self.product.batches)
+        self.rows = [self._symbol("row", row + 8 * h, self.product.m) for h in range(2)]
+        self.evaluators: dict[int, ThreadValues] = {}
+        self.row_biases: list[ir.Value | None] | None = None
+        if self.width == 8:
+            for group in range(len(sums) // 16):
+                biases = [self._biases(4 * group + j) for j in range(4)]
+                for h in range(2):
+                    self._eight(group, h, sums, [pair[h] for pair in biases])
+            return
+        for j in range(len(sums) // 4):
+            biases = self._biases(j)
+            for h in range(2):
+                i = 4 * j + 2 * h
+                self._pair(j, h, self._rounded(sums[i : i + 2], biases[h]))
+
+    # -- one store -------------------------------------------------------------------------------------------------
+    def _eight(self, group: int, h: int, sums: Sequence[ir.Value], biases: Sequence[ir.Value | None]) -> None:
+        b = self.b
+        words = []
+        for j, bias in enumerate(biases):
+            i = 4 * (4 * group + j) + 2 * h
+            pair = self._rounded(sums[i : i + 2], bias)
+            word = b.value("vector.bitcast", (pair,), ir.VectorType.get([1], b.i32))
+            words.append(b.value("vector.extract", (word,), b.i32, static_position=ir.DenseI64ArrayAttr.get([0])))
+        words = self.ptx.quad_transpose(words, self.ptx.i32(dims.symbol("quad")))
+        made = b.value("vector.from_elements", words, ir.VectorType.get([4], b.i32))
+        made = b.value("vector.bitcast", (made,), ir.VectorType.get([8], self.element))
+        self._write(8, dims.floordiv(self.column, 8) + 4 * group + dims.symbol("quad"), h, made)
+
+    def _pair(self, j: int, h: int, pair: ir.Value) -> None:
+        place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
+        if self.width == 2:
+            self._write(2, place, h, pair)
+            return
+        for e in range(2):
+            position = ir.DenseI64ArrayAttr.get([e])
+            one = self.b.value("vector.extract", (pair,), self.element, static_position=position)
+            self._write(1, 2 * place + e, h, one)
+
+    def _write(self, width: int, place: Dim, h: int, value: ir.Value) -> None:
+        """Evaluate and store the outputs at vector `place` of row `h`."""
+        row, position = self.rows[h], self._symbol("w", place, dims.floordiv(self.product.n, width))
+
+        def write() -> list[ir.Value]:
+            self.write(self._evaluator(width), self.batch, row, position, value)
+            return []
+
+        conditions = self.ptx.within(row, self.row_limits.first, self.row_limits.end)
+        scaled = [
+            None if x is None else dims.floordiv(x, width) for x in (self.column_limits.first, self.column_limits.end)
+        ]
+        conditions += self.ptx.within(position, *scaled)
+        if not conditions:
+            write()
+            return
+        self.b.branch(self.ptx.all(conditions), [], write)
+
+    def _symbol(self, name: str, place: Dim, end: Dim) -> Dim:
+        """A new symbol for a place that is below `end` wherever it is used."""
+        symbol = self.b.bind_unique(name, self.b.dim(place))
+        self.ranges.add(str(symbol), end)
+        return symbol
+
+    def write(self, ev: ThreadValues, batch: Dim, row: Dim, position: Dim, value: ir.Value) -> None:
+        """Evaluate and store all outputs, given the root's result at vector `position` of a row."""
+        graph, p = self.stage.kernel.graph, self.product
+        flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
+        ev.known[p.root.results[0]] = self._known(ev, flat, value)
+        for result, buffer in self.outputs:
+            order = self.orders[result]
+            if order is None:
+                ev.store(buffer, flat, ev.at(result, ev.ranges.delinearize(flat, graph.shape(result))))
+                continue
+            place = ev.ranges.delinearize(flat, p.result)
+            index = [0 if d is None else place[d] for d in order]
+            ev.store(buffer, ev.ranges.linearize(index, graph.shape(result)), ev.at(result, index))
+
+    def _order(self, result: ir.Value) -> tuple[int | None, ...] | None:
+        """For an output with the root's dims in another order, which of them each of its dims is (None: of size 1)."""
+        graph, root = self.stage.kernel.graph, self.product.root.results[0]
+        shape = graph.shape(result)
+        names = [f"dim{d}" for d in range(len(shape))]
+        walk = Accesses(graph, Ranges(dict(zip(names, shape))))
+        found: list[Index] = []
+        walk.known[root] = lambda index: found.append(index) or TOKEN
+        walk.at(result, [dims.symbol(n) for n in names])
+        read = [str(d) for d in found[0]] if found else names
+        order = tuple(read.index(n) if n in read else None for n in names)
+        sized = [d for d in order if d is not None]
+        return order if sized != sorted(sized) else None
+
+    def _known(self, ev: ThreadValues, flat: Dim, value: ir.Value) -> Known:
+        def known(index: Index) -> ir.Value | None:
+            return value if ev.ranges.linearize(index, self.product.result) == flat else None
+
+        return known
+
+    # -- values ----------------------------------------------------------------------------------------------------
+    def _evaluator(self, width: int) -> ThreadValues:
+        if width not in self.evaluators:
+            self.evaluators[width] = ThreadValues(self.stage, self.ranges, width)
+        if width > 1:
+            self.ranges.add(LANE, width)
+        return self.evaluators[width]
+
+    def _biases(self, j: int) -> list[ir.Value | None]:
+        """The bias of this thread's pair of columns in group `j` of eight, in f32, for both rows."""
+        if self.product.bias is None:
+            return [None, None]
+        if not self.product.bias_by_rows:
+            return [self._column_bias(j)] * 2
+        if self.row_biases is None:
+            self.row_biases = [self._row_bias(row) for row in self.rows]
+        return self.row_biases
+
+    def _row_bias(self, row: Dim) -> ir.Value:
+        """The bias of a row, twice; past the end that of the last row."""
+        p, pair = self.product, ir.VectorType.get([2], self.element)
+        if self.row_limits.end is not None:
+            row = self._symbol("row", dims.dim_min(row, p.m - 1), p.m)
+        value = p.bias_at(self._evaluator(1), self.batch, row, 0)
+        return self._wide(self.b.value("vector.broadcast", (value,), pair))
+
+    def _column_bias(self, j: int) -> ir.Value:
+        """The bias of a pair of columns; past the end some other one."""
+        p, b = self.product, self.b
+        assert p.bias is not None
+        place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
+        pair = ir.VectorType.get([2], self.element)
+        if divisible(p.n, 2):
+            u = place if self.column_limits.end is None else dims.dim_min(place, dims.floordiv(p.n, 2) - 1)
+            u = self._symbol("w", u, dims.floordiv(p.n, 2))
+            ev = self._evaluator(2)
+            return self._wide(ev.vector(ev.at(p.bias, [ev.flat(u)])))
+        ones = []
+        for e in range(2):
+            c = self._symbol("w", dims.dim_min(2 * place + e, p.n - 1), p.n)
+            ones.append(self._evaluator(1).at(p.bias, [c]))
+        return self._wide(b.value("vector.from_elements", ones, pair))
+
+    def _wide(self, value: ir.Value) -> ir.Value:
+        return self.b.value("arith.extf", (value,), ir.VectorType.get([2], self.b.f32)) if self.halves else value
+
+    def _rounded(self, sums: Sequence[ir.Value], bias: ir.Value | None) -> ir.Value:
+        """A pair of sums with bias as the root's elements."""
+        b, wide = self.b, ir.VectorType.get([2], self.b.f32)
+        value = b.value("vector.from_elements", sums, wide)
+        if bias is not None:
+            value = b.value("arith.addf", (value, bias), wide)
+        return b.value("arith.truncf", (value,), ir.VectorType.get([2], self.element)) if self.halves else value

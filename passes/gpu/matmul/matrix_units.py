@@ -1,0 +1,160 @@
+"""Matrix instructions: 16 x 16 results a wave, and which lane holds what.
+
+    D[x, y] += sum over k of X[x, k] * Y[y, k]            x, y = 0 .. 15
+
+A lane holds row `lane % 16` of X and of Y, for `read` neighbouring k; the other lanes of that row (`lane / 16`) hold the
+next ones, or, on gfx11, the same. Which k an instruction takes from a lane does not matter as long as it is the same for
+X and Y: so a lane reads 16 bytes at once and several instructions use them up.
+
+| unit | k read by a lane | instructions | lane's results of D |
+|---|---|---|---|
+| MFMA f16, bf16 | 8 of 32 | 2 of 16 x 16 x 16 | x = 4 * (lane / 16) + i, y = lane % 16, i < 4 |
+| MFMA f32 | 4 of 16 | 4 of 16 x 16 x 4 | the same |
+| WMMA, gfx11 | all 16, twice in a wave | 1 of 16 x 16 x 16 | x = 2 * i + lane / 16, y = lane % 16, i < 8; exchanged afterwards |
+| WMMA, gfx12 | 8 of 16 | 1 of 16 x 16 x 16 | x = 8 * (lane / 16) + i, y = lane % 16, i < 8 |
+| fused multiply-add, f32 in waves of 32 | 2 of 2 | 16 multiply-adds of each lane | as gfx12 |
+
+X is the side of the columns (N): a lane then holds neighbouring results of one row (M) and stores them as a vector.
+Sources: AMD's "Matrix Instruction Calculator"; the ISA documents of CDNA 3, RDNA 3 and RDNA 4, section WMMA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlir import ir
+
+from ...loops.loops_builder import LoopsBuilder
+from ..block_reduce import shuffle_xor
+
+SIDE = 16  # rows and columns of one D
+
+# load(row of the 16, first k, rows further down, elements) -> a vector from shared memory
+Load = Callable[[ir.Value, ir.Value, int, int], ir.Value]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One way to multiply: `step` is the k that a wave's lanes read together, `results` the elements of D in a lane."""
+
+    op: str
+    k: int
+    read: int
+    step: int
+    results: int
+    barrier: str = "amdgpu.lds_barrier"
+
+    def load(self, b: LoopsBuilder, lane: ir.Value, load: Load, columns: bool) -> ir.Value:
+        """What a lane holds of X or Y for the next `step` of k; `columns`: for the side of N."""
+        row = b.binary("arith.remui", lane, b.constant(SIDE, b.index))
+        first = b.constant(0, b.index)
+        if self.step > self.read:
+            group = b.binary("arith.divui", lane, b.constant(SIDE, b.index))
+            first = b.binary("arith.muli", group, b.constant(self.read, b.index))
+        return load(row, first, 0, self.read)
+
+    def multiply(self, b: LoopsBuilder, d: ir.Value, rows: ir.Value, columns: ir.Value) -> ir.Value:
+        """`d` plus the products of what `load` gave for both sides."""
+        size = self.k * self.read // self.step  # elements of a lane that one instruction takes
+        for part in range(self.read // size):
+            d = self._instruction(b, d, _part(b, columns, part * size, size), _part(b, rows, part * size, size))
+        return d
+
+    def _instruction(self, b: LoopsBuilder, d: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+        attributes = {"m": SIDE, "n": SIDE, "k": self.k}
+        if self.op == "amdgpu.mfma":
+            attributes |= {"blocks": 1, "cbsz": 0, "abid": 0}
+        else:
+            attributes |= {"subwordOffset": 0}
+        given: dict[str, ir.Attribute] = {n: ir.IntegerAttr.get(b.i32, v) for n, v in attributes.items()}
+        if self.op == "amdgpu.mfma":
+            given["blgp"] = b.attribute("#amdgpu<mfma_perm_b none>")
+        return b.op(self.op, (x, y, d), [d.type], given).result
+
+    def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
+        """What a lane has of D as neighbouring columns of one row, from `place` on."""
+        return d
+
+    def place(self, b: LoopsBuilder, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Row and first column, in the 16 x 16, of what `in_order` gives a lane."""
+        row = b.binary("arith.remui", lane, b.constant(SIDE, b.index))
+        group = b.binary("arith.divui", lane, b.constant(SIDE, b.index))
+        return row, b.binary("arith.muli", group, b.constant(self.results, b.index))
+
+
+class Interleaved(Unit):
+    """Lanes `y` and `y + 16` have the even and the odd columns: each gives the other half of what it has."""
+
+    def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
+        upper = b.value("arith.cmpi", (lane, b.constant(SIDE, b.index)), b.i1, predicate=b.number(9, b.i64))
+        half = self.results // 2
+
+        def choose(yes: ir.Value, no: ir.Value) -> ir.Value:
+            return b.value("arith.select", (upper, yes, no), yes.type)
+
+        ordered = []
+        for j in range(half):
+            low, high = _element(b, d, j), _element(b, d, half + j)
+            kept, other = choose(high, low), shuffle_xor(b, choose(low, high), SIDE)
+            ordered += [choose(other, kept), choose(kept, other)]
+        return b.value("vector.from_elements", ordered, d.type)
+
+
+class MultiplyAdd(Unit):
+    """The same by multiply-adds: a lane has one row of M and eight columns of N."""
+
+    def load(self, b: LoopsBuilder, lane: ir.Value, load: Load, columns: bool) -> ir.Value:
+        first = b.constant(0, b.index)
+        if not columns:
+            return load(b.binary("arith.remui", lane, b.constant(SIDE, b.index)), first, 0, self.read)
+        group = b.binary("arith.divui", lane, b.constant(SIDE, b.index))
+        row = b.binary("arith.muli", group, b.constant(self.results, b.index))
+        loaded = [load(row, first, i, self.read) for i in range(self.results)]
+        element = ir.VectorType(loaded[0].type).element_type
+        turned = [_element(b, v, k) for k in range(self.read) for v in loaded]  # [k][column]
+        return b.value("vector.from_elements", turned, ir.VectorType.get([len(turned)], element))
+
+    def multiply(self, b: LoopsBuilder, d: ir.Value, rows: ir.Value, columns: ir.Value) -> ir.Value:
+        for k in range(self.read):
+            factor = b.value("vector.broadcast", (_element(b, rows, k),), d.type)
+            d = b.value("math.fma", (factor, _part(b, columns, k * self.results, self.results), d), d.type)
+        return d
+
+
+def unit_for(matrix: str, dtype: str) -> Unit | None:
+    """The unit of GPUs with matrix instructions `matrix` (a fact of the target) for operands of `dtype`, if there is one."""
+    return _UNITS.get((matrix, dtype))
+
+
+_MFMA = Unit("amdgpu.mfma", k=16, read=8, step=32, results=4)
+_WMMA = Interleaved("amdgpu.wmma", k=16, read=16, step=16, results=8)
+_WMMA2 = Unit("amdgpu.wmma", k=16, read=8, step=16, results=8)
+_FMA = MultiplyAdd("math.fma", k=1, read=2, step=2, results=8)
+_UNITS: dict[tuple[str, str], Unit] = {
+    ("mfma", "f16"): _MFMA,
+    ("mfma", "bf16"): _MFMA,
+    ("mfma", "f32"): Unit("amdgpu.mfma", k=4, read=4, step=16, results=4),
+    ("wmma", "f16"): _WMMA,
+    ("wmma", "bf16"): _WMMA,
+    ("wmma", "f32"): _FMA,
+    ("wmma2", "f16"): _WMMA2,
+    ("wmma2", "bf16"): _WMMA2,
+    ("wmma2", "f32"): _FMA,
+}
+
+
+def _element(b: LoopsBuilder, vector: ir.Value, k: int) -> ir.Value:
+    position = ir.DenseI64ArrayAttr.get([k])
+    return b.value("vector.extract", (vector,), ir.VectorType(vector.type).element_type, static_position=position)
+
+
+def _part(b: LoopsBuilder, vector: ir.Value, first: int, count: int) -> ir.Value:
+    """Elements `first .. first + count` of a vector; a scalar where that is one."""
+    type = ir.VectorType(vector.type)
+    if count == 1:
+        return _element(b, vector, first)
+    if count == type.shape[0]:
+        return vector
+    taken = ir.DenseI64ArrayAttr.get(list(range(first, first + count)))
+    return b.value("vector.shuffle", (vector, vector), ir.VectorType.get([count], type.element_type), mask=taken)

@@ -1,0 +1,242 @@
+"""Operands as the copy engine can read them: inputs where they lie, or copies in scratch memory.
+
+An input that is a view with a descriptor (`hopper/tma`) is read in place. Everything else is written to scratch memory by a
+stage before: what the kernel computes (a fused cast, an activation), rows with a pitch that is not a multiple of 16
+bytes, and f32, which tensor cores do not have: it is split into planes of TF32,
+
+    high = tf32(x)      high' = high, or 0 where x is not finite      low = tf32(x - high), or 0 likewise
+    a * b = high_a * high_b + high'_a * low_b + low_a * high'_b        (what is left out is below 2**-22)
+
+so that infinities and NaN enter through one product only, as in a plain f32 product.
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ..gpu_kernel import GpuKernel, GpuStage
+from ..hopper.ptx import round_up
+from ..hopper.tma import Matrix, find_matrix
+from ..probe import Probe
+from ..stored import Stored
+from ..thread_values import LANE, ThreadValues, divisible
+from .problem import Product, Side
+from .wgmma import Operand
+
+THREADS = 256
+TURN = 32  # rows and columns of a tile that is turned
+A_PLANES, B_PLANES = (1, 2, 0), (2, 1, 0)  # of high, high' and low: what each pass over K reads; small terms first
+_TYPES = {"bf16": ("bf16", 2), "f16": ("f16", 2), "f32": ("f32", 4)}
+
+
+def place_operands(kernel: GpuKernel, product: Product) -> tuple[Operand, Operand]:
+    """Both operands, with the stages that copy them where they are not read in place."""
+    return (
+        place_operand(kernel, product, product.a, product.m, A_PLANES),
+        place_operand(kernel, product, product.b, product.n, B_PLANES),
+    )
+
+
+def place_operand(
+    kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...] = (0,), may_turn: bool = True
+) -> Operand:
+    """An operand where it lies or as a copy, in `planes` if it is of f32; K is innermost unless it `may_turn`."""
+    split = product.dtype == "f32"
+    found = None if split else in_place(product, side, rows, may_turn)
+    return found or _copied(kernel, product, side, rows, planes if split else (0,), may_turn)
+
+
+def in_place(product: Product, side: Side, rows: Dim, may_turn: bool = True) -> Operand | None:
+    """The operand where it lies, if the copy engine can read it there."""
+    strides = side.strides()
+    if strides is None or str(ir.RankedTensorType(strides.base.type).element_type) != product.dtype:
+        return None
+    type, size = _TYPES[product.dtype]
+    matrix = find_matrix(
+        strides.offset, strides.batch, strides.batch_strides, rows, product.k, strides.row, strides.k, type, size,
+        may_turn,
+    )  # fmt: skip
+    return None if matrix is None else Operand(matrix, strides.base)
+
+
+def _copied(
+    kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...], may_turn: bool
+) -> Operand:
+    """The operand in scratch memory, and the stage that writes it."""
+    type, size = _TYPES[product.dtype]
+    unit = 16 // size
+    along_rows = may_turn and _along_rows(kernel, product, side, rows)
+    turned = along_rows and len(planes) == 1  # wgmma takes turned tiles of 16-bit elements only
+    inner, outer = (rows, product.k) if turned else (product.k, rows)
+    batches = product.batches if side.batch else 1
+    pitch = round_up(inner, unit)
+    element = ir.RankedTensorType(side.value.type).element_type
+    number = kernel.new_scratch(element, len(planes) * batches * outer * pitch)
+    sizes = (batches, outer, inner)
+    if along_rows and not turned:
+        _emit_turn(kernel, product, side, sizes, number)
+    else:
+        _emit_copy(kernel, product, side, sizes, turned, number, len(planes))
+    batch: tuple[Dim, ...] = (batches,) if batches != 1 else ()
+    batch_strides: tuple[Dim, ...] = (outer * pitch,) if batches != 1 else ()
+    if len(planes) > 1:
+        # planes and batches are one dimension; an operand without a batch of its own has planes only
+        batch, batch_strides = (len(planes) * batches,), (outer * pitch,)
+    row_stride, k_stride = (1, pitch) if turned else (pitch, 1)
+    matrix = Matrix(0, batch, batch_strides, rows, product.k, row_stride, k_stride, turned, size, type)
+    return Operand(matrix, number, planes, batches)
+
+
+def _along_rows(kernel: GpuKernel, product: Product, side: Side, rows: Dim) -> bool:
+    """True if the operand's neighbours in memory are neighbours along M or N, not along K."""
+    if not side.vectors:  # patches of an image: neighbouring positions read neighbouring elements
+        return True
+    width = 8
+    for turned in (False, True):
+        inner, outer = (rows, product.k) if turned else (product.k, rows)
+        ranges = Ranges({"outer": outer, "w": dims.floordiv(inner, width), LANE: width, "batch": product.batches})
+        probe = Probe(kernel.graph, ranges, set())
+        _value(probe, product, side, turned, width * dims.symbol("w") + dims.symbol(LANE))
+        steps = [dims.linear_coefficient(offset, LANE) for _, offset in probe.loads]
+        if all(s in (0, 1) for s in steps):
+            return turned
+    return False
+
+
+def _value(ev: ThreadValues | Probe, product: Product, side: Side, turned: bool, inner: Dim) -> ir.Value:
+    """The operand's element at symbols `batch` and `outer` and position `inner`."""
+    outer = dims.symbol("outer")
+    row, k = (inner, outer) if turned else (outer, inner)
+    return side.at(ev, dims.symbol("batch"), row, k)
+
+
+def _emit_copy(
+    kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim, Dim, Dim], turned: bool, number: int, planes: int
+) -> None:
+    """A thread writes one vector of 16 bytes, or the last elements of a row one by one."""
+    batches, outer, inner = sizes
+    width = 16 // _TYPES[product.dtype][1] if side.vectors else 1
+    vectors, total = dims.ceildiv(inner, width), batches * outer * dims.ceildiv(inner, width)
+    stage = kernel.stage(THREADS, (dims.ceildiv(total, THREADS), 1, 1))
+    b = stage.b
+    b.bind("flat", stage.global_thread())
+    flat = dims.symbol("flat")
+    row_of_all = dims.floordiv(flat, vectors)
+    b.bind("batch", b.dim(dims.floordiv(row_of_all, outer)))
+    b.bind("outer", b.dim(dims.mod(row_of_all, outer)))
+    b.bind("w", b.dim(dims.mod(flat, vectors)))
+    pitch, w = round_up(inner, 16 // _TYPES[product.dtype][1]), dims.symbol("w")
+    start = (dims.symbol("batch") * outer + dims.symbol("outer")) * pitch
+    plane_size = batches * outer * pitch
+
+    def write(ev: ThreadValues, position: Dim) -> None:
+        value = _value(ev, product, side, turned, position)
+        made = _planes(ev, value) if planes > 1 else [value]
+        for i, part in enumerate(made):
+            ev.store(stage.scratch[number], i * plane_size + start + position, part)
+
+    def whole() -> list[ir.Value]:
+        ranges = Ranges({"batch": batches, "outer": outer, "w": dims.floordiv(inner, width)})
+        ev = Stored().evaluator(stage, ranges, width)
+        write(ev, ev.flat(w))
+        return []
+
+    def rest() -> list[ir.Value]:
+        with b.loop("tail", width * w, b.dim(inner)) as position:
+            ranges = Ranges({"batch": batches, "outer": outer, "tail": inner})
+            write(Stored().evaluator(stage, ranges, 1), position)
+        return []
+
+    def inside() -> list[ir.Value]:
+        if divisible(inner, width):
+            return whole()
+        full = _less(stage, width * w + (width - 1), inner)
+        b.branch(full, [], whole, rest)
+        return []
+
+    b.branch(_less(stage, flat, total), [], inside)
+    stage.finish()
+
+
+def _emit_turn(kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim, Dim, Dim], number: int) -> None:
+    """The same for f32 whose rows lie side by side in memory, through a tile of shared memory: both sides are vectors."""
+    batches, rows, k = sizes
+    side_of_tile, across = TURN, THREADS // TURN
+    row_tiles, k_tiles = dims.ceildiv(rows, side_of_tile), dims.ceildiv(k, side_of_tile)
+    stage = kernel.stage(THREADS, (row_tiles * k_tiles * batches, 1, 1))
+    b = stage.b
+    tile = stage.shared(b.f32, side_of_tile * (side_of_tile + 1))
+    b.bind("thread", stage.thread())
+    b.bind("block", stage.block())
+    thread, block = dims.symbol("thread"), dims.symbol("block")
+    b.bind("batch", b.dim(dims.floordiv(block, row_tiles * k_tiles)))
+    first_row = side_of_tile * dims.mod(block, row_tiles)
+    first_k = side_of_tile * dims.mod(dims.floordiv(block, row_tiles), k_tiles)
+    b.bind("outer", b.dim(first_row + dims.mod(thread, side_of_tile)))
+    exists = _less(stage, dims.symbol("outer"), rows)
+    for turn in range(side_of_tile // across):
+        place = dims.floordiv(thread, side_of_tile) + across * turn
+        at = b.bind_unique("k", b.dim(first_k + place))
+
+        def read(at: Dim = at) -> list[ir.Value]:
+            ranges = Ranges({"batch": batches, "outer": rows, str(at): k})
+            return [_value(ThreadValues(stage, ranges, 1), product, side, False, at)]
+
+        inside = b.value("arith.andi", (exists, _less(stage, at, k)), b.i1)
+        value = b.branch(inside, [b.f32], read, lambda: [b.constant(0.0, b.f32)])[0]
+        offset = place * (side_of_tile + 1) + dims.mod(thread, side_of_tile)
+        b.op("memref.store", (value, tile, b.dim(offset)))
+    stage.barrier()
+    vectors, pitch = side_of_tile // 4, round_up(k, 4)
+    row, depth = dims.floordiv(thread, vectors), 4 * dims.mod(thread, vectors)
+
+    def write() -> list[ir.Value]:
+        parts = [b.value("memref.load", (tile, b.dim((depth + j) * (side_of_tile + 1) + row)), b.f32) for j in range(4)]
+        ev = ThreadValues(stage, Ranges({"batch": batches}), 4)
+        value = b.value("vector.from_elements", parts, ir.VectorType.get([4], b.f32))
+        start = b.bind_unique(
+            "w", b.dim(dims.floordiv((dims.symbol("batch") * rows + first_row + row) * pitch + first_k + depth, 4))
+        )
+        for i, part in enumerate(_planes(ev, value)):
+            ev.store(stage.scratch[number], i * batches * rows * pitch + ev.flat(start), part)
+        return []
+
+    inside = b.value("arith.andi", (_less(stage, first_row + row, rows), _less(stage, first_k + depth, k)), b.i1)
+    b.branch(inside, [], write)
+    stage.finish()
+
+
+def _less(stage: GpuStage, a: Dim, c: Dim) -> ir.Value:
+    b = stage.b
+    return b.value("arith.cmpi", (b.dim(a), b.dim(c)), b.i1, predicate=b.number(2, b.i64))
+
+
+def _planes(ev: ThreadValues, value: ir.Value) -> list[ir.Value]:
+    """`high`, `high'` and `low` of f32 values (see above), rounded to the 10 fraction bits of TF32."""
+    b = ev.b
+    value = ev.vector(value)
+    vector = isinstance(value.type, ir.VectorType)
+    like = lambda t: ir.VectorType.get(ir.VectorType(value.type).shape, t) if vector else t
+    i32, i1, f32 = like(b.i32), like(b.i1), like(b.f32)
+    number = lambda x: b.constant(x, i32)
+    bits = b.value("arith.bitcast", (value,), i32)
+    size = b.value("arith.andi", (bits, number(0x7FFFFFFF)), i32)
+    below = lambda x: b.value("arith.cmpi", (size, number(x)), i1, predicate=b.number(6, b.i64))
+    finite = below(0x7F800000)
+
+    def cut(x: ir.Value) -> ir.Value:
+        return b.value("arith.bitcast", (b.value("arith.andi", (x, number(-0x2000)), i32),), f32)
+
+    rounded = cut(b.value("arith.addi", (bits, number(0x1000)), i32))
+    quiet = b.value("arith.ori", (bits, number(0x400000)), i32)  # a NaN stays one without its low bits
+    nan = b.value("arith.cmpi", (size, number(0x7F800000)), i1, predicate=b.number(8, b.i64))
+    kept = cut(b.value("arith.select", (nan, quiet, bits), i32))
+    high = b.value("arith.select", (below(0x7F7FF000), rounded, kept), f32)  # beyond, rounding up would overflow
+    zero = b.constant(0.0, f32)
+    rest = b.value("arith.bitcast", (b.value("arith.subf", (value, high), f32),), i32)
+    low = cut(b.value("arith.addi", (rest, number(0x1000)), i32))
+    select = lambda x: b.value("arith.select", (finite, x, zero), f32)
+    return [high, select(high), select(low)]

@@ -1,0 +1,195 @@
+"""An operand of a matrix product on its way through shared memory: a tile of `rows` x `depth`, in two buffers by turns.
+
+    load(k0)   global memory -> registers, by vectors along K or, where the operand is contiguous there, along its rows
+    store(p)   registers -> buffer p, always with K last
+    read(p)    buffer p -> what the matrix unit takes
+
+Rows lie side by side, but their chunks of 16 bytes trade places: chunk `c` of row `r` is at `c ^ (r / 2 mod 4)`. So
+eight neighbouring rows have their chunks of one k in all 32 banks, and no room is lost to padding.
+
+Values come from the evaluator, so an operand may be any view or be computed. Rows beyond the end repeat the last one
+(their results are not stored); k beyond the end are zeros.
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ..gpu_kernel import GpuStage, element_bytes
+from ..probe import Probe, choose_width
+from ..stored import Stored
+from ..thread_values import LANE
+from .problem import Product, Side, operand_index
+
+CHUNK = 16  # bytes that one instruction moves
+
+
+class TileOperand:
+    """One side of `product`: `count` rows of a tile begin at row `first` of batch `batch` (an expression)."""
+
+    def __init__(
+        self, stage: GpuStage, product: Product, side: Side, count: int, depth: int, first: ir.Value, batch: Dim
+    ):
+        self.stage, self.product, self.side, self.count, self.depth = stage, product, side, count, depth
+        self.first, self.batch = first, batch
+        graph = stage.kernel.graph
+        self.shape = graph.shape(side.value)
+        self.rows = [self.shape[d] for d in side.rows]
+        self.extent = dims.product(self.rows)
+        self.element = ir.RankedTensorType(side.value.type).element_type
+        along_k, along_rows = self._width(True), self._width(False)
+        self.along_k = along_k >= along_rows
+        self.width = along_k if self.along_k else along_rows
+        # vectors along rows: so many neighbouring k that what goes to shared memory is a word
+        self.together = 1 if self.along_k else max(1, 4 // element_bytes(self.element))
+        self.chunk = CHUNK // element_bytes(self.element)
+        self.room = stage.shared(self.element, 2 * count * depth)
+        self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width)
+
+    def _ranges(self, along_k: bool, width: int) -> Ranges:
+        ranges = Ranges({"batch": self.product.batches})
+        ranges.add("row", self.extent if along_k else dims.floordiv(self.extent, width))
+        ranges.add("k", dims.floordiv(self.product.k, width) if along_k else self.product.k)
+        return ranges
+
+    def _index(self, ranges: Ranges, along_k: bool, width: int, row: Dim, k: Dim) -> list[Dim]:
+        """The index of a vector: `row` or `k` counts vectors, whichever they lie along."""
+        lane = dims.symbol(LANE) if width > 1 else 0
+        row, k = (row, width * k + lane) if along_k else (width * row + lane, k)
+        batch = ranges.delinearize(self.batch, self.product.batch) if self.product.batch else []
+        return operand_index(self.side, batch, ranges.delinearize(row, self.rows), [k], len(self.shape))
+
+    def _width(self, along_k: bool) -> int:
+        """The lanes of vectors along K or along the rows."""
+
+        def probe(width: int) -> Probe:
+            ranges = self._ranges(along_k, width)
+            ranges.add(LANE, width)
+            accesses = Probe(self.stage.kernel.graph, ranges, set())
+            accesses.at(self.side.value, self._index(ranges, along_k, width, dims.symbol("row"), dims.symbol("k")))
+            return accesses
+
+        extent = self.product.k if along_k else self.extent
+        most = self.depth if along_k else self.count
+
+        def fits(width: int) -> bool:
+            whole = isinstance(extent, int) and extent % width == 0 and most % width == 0
+            return whole and all(dims.linear_coefficient(at, LANE) in (0, 1) for _, at in probe(width).loads)
+
+        return choose_width(self.stage.kernel.graph, set(), [self.side.value], probe, fits)
+
+    # -- global memory -> registers -> shared memory ---------------------------------------------------------------
+    def load(self, k0: ir.Value) -> list[list[ir.Value]]:
+        """This thread's vectors of the tile whose first k is `k0`: lists of `together` with neighbouring k."""
+        return [[self._load(k0, unit, j) for j in range(self.together)] for unit in range(self._units())]
+
+    def _units(self) -> int:
+        size = self.width * self.together
+        return -(-self.count * self.depth // size // self.stage.threads)
+
+    def _place(self, unit: int) -> tuple[ir.Value, ir.Value]:
+        """Row and k in the tile of a thread's vectors: neighbouring threads take neighbouring k."""
+        b = self.stage.b
+        across = self.depth // (self.width if self.along_k else self.together)
+        total = self.count * self.depth // (self.width * self.together)
+        at = b.binary("arith.addi", self.stage.thread(), b.constant(unit * self.stage.threads, b.index))
+        if (unit + 1) * self.stage.threads > total:  # too many threads: the last ones do the same
+            at = b.value("arith.minsi", (at, b.constant(total - 1, b.index)), b.index)
+        row = b.binary("arith.divui", at, b.constant(across, b.index))
+        k = b.binary("arith.remui", at, b.constant(across, b.index))
+        scale_row, scale_k = (1, self.width) if self.along_k else (self.width, self.together)
+        return (
+            b.binary("arith.muli", row, b.constant(scale_row, b.index)),
+            b.binary("arith.muli", k, b.constant(scale_k, b.index)),
+        )
+
+    def _load(self, k0: ir.Value, unit: int, j: int) -> ir.Value:
+        b, ev = self.stage.b, self.ev
+        row, k = self._place(unit)
+        row = self._within(b.binary("arith.addi", self.first, row), self.extent, self.count)
+        k = b.binary("arith.addi", b.binary("arith.addi", k0, k), b.constant(j, b.index))
+        ragged = not isinstance(self.product.k, int) or self.product.k % self.depth != 0
+        mask = None
+        if ragged:
+            mask = b.value("arith.cmpi", (k, b.dim(self.product.k)), b.i1, predicate=b.number(6, b.i64))
+            k = b.value("arith.select", (mask, k, b.constant(0, b.index)), b.index)
+        width = b.constant(self.width, b.index)
+        row, k = (row, b.binary("arith.divui", k, width)) if self.along_k else (b.binary("arith.divui", row, width), k)
+        b.fresh += 1
+        names = f"row{b.fresh}", f"k{b.fresh}"
+        plain = self._ranges(self.along_k, self.width).ends
+        for name, value, end in zip(names, (row, k), (plain["row"], plain["k"])):
+            b.bind(name, value)
+            ev.ranges.add(name, end)
+        index = self._index(ev.ranges, self.along_k, self.width, *map(dims.symbol, names))
+        value = ev.at(self.side.value, index)
+        value = ev.vector(value) if self.width > 1 else value
+        if mask is None:
+            return value
+        return b.value("arith.select", (mask, value, b.constant(0, value.type)), value.type)
+
+    def _within(self, row: ir.Value, extent: Dim, tile: int) -> ir.Value:
+        """`row`, or the last one (the last vector's first) beyond the end."""
+        b = self.stage.b
+        if isinstance(extent, int) and extent % tile == 0:
+            return row
+        last = b.binary("arith.subi", b.dim(extent), b.constant(1 if self.along_k else self.width, b.index))
+        return b.value("arith.minsi", (row, last), b.index)
+
+    def store(self, vectors: list[list[ir.Value]], buffer: Dim) -> None:
+        """Write what `load` gave to a buffer (0 or 1)."""
+        b = self.stage.b
+        for unit, group in enumerate(vectors):
+            row, k = self._place(unit)
+            if self.along_k:
+                self._write(group[0], self._address(buffer, row, k))
+                continue
+            for lane in range(self.width):
+                below = b.binary("arith.addi", row, b.constant(lane, b.index))
+                self._write(self._column(group, lane), self._address(buffer, below, k))
+
+    def _column(self, group: list[ir.Value], lane: int) -> ir.Value:
+        """Element `lane` of each vector of a group."""
+        b = self.stage.b
+        if self.width > 1:
+            position = ir.DenseI64ArrayAttr.get([lane])
+            group = [b.value("vector.extract", (v,), self.element, static_position=position) for v in group]
+        if len(group) == 1:
+            return group[0]
+        return b.value("vector.from_elements", group, ir.VectorType.get([len(group)], self.element))
+
+    def _write(self, value: ir.Value, at: ir.Value) -> None:
+        b = self.stage.b
+        if not isinstance(value.type, ir.VectorType):
+            b.op("memref.store", (value, self.room, at))
+            return
+        size = ir.VectorType(value.type).shape[0] * element_bytes(self.element)
+        b.op("vector.store", (value, self.room, at), attributes={"alignment": ir.IntegerAttr.get(b.i64, size)})
+
+    # -- shared memory -> matrix unit ------------------------------------------------------------------------------
+    def read(self, buffer: Dim, row: ir.Value, k: ir.Value, count: int) -> ir.Value:
+        """`count` elements along K of a row of a buffer, in pieces of up to 16 bytes."""
+        b, pieces = self.stage.b, []
+        size = min(count, self.chunk)
+        for first in range(0, count, size):
+            at = self._address(buffer, row, b.binary("arith.addi", k, b.constant(first, b.index)))
+            alignment = ir.IntegerAttr.get(b.i64, size * element_bytes(self.element))
+            type = ir.VectorType.get([size], self.element)
+            pieces.append(b.value("vector.load", (self.room, at), type, alignment=alignment))
+        if len(pieces) == 1:
+            return pieces[0]
+        order = ir.DenseI64ArrayAttr.get(list(range(count)))
+        return b.value("vector.shuffle", pieces, ir.VectorType.get([count], self.element), mask=order)
+
+    def _address(self, buffer: Dim, row: ir.Value, k: ir.Value) -> ir.Value:
+        """Where element (row, k) of a buffer lies."""
+        b, size = self.stage.b, self.stage.b.constant(self.chunk, self.stage.b.index)
+        turn = b.binary("arith.divui", row, b.constant(2, b.index))
+        turn = b.binary("arith.remui", turn, b.constant(self.depth // self.chunk, b.index))
+        chunk = b.value("arith.xori", (b.binary("arith.divui", k, size), turn), b.index)
+        at = b.binary("arith.addi", b.binary("arith.muli", chunk, size), b.binary("arith.remui", k, size))
+        at = b.binary("arith.addi", b.binary("arith.muli", row, b.constant(self.depth, b.index)), at)
+        return b.binary("arith.addi", b.dim(buffer * (self.count * self.depth)), at)

@@ -1,0 +1,120 @@
+"""Which tiles a product of a given shape is cut into, by a model of waves of blocks.
+
+    time = waves * (tile_m * tile_n * K / rate + fixed) (+ the second stage of a split K)
+
+Rates and costs were fitted to an H200 (benchmarks/results/gpu_matmul.md); a symbolic size counts as a large one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ....dialects.dims import Dim
+from ..hopper.wgmma import ROW_BYTES
+
+SMS = 132  # what the choice assumes; the grid is of the device's
+LARGE = 4096
+SHARED_BYTES = 227 * 1024
+RATE = 3.3e6  # multiplications of 16-bit elements that a multiprocessor does in a microsecond with large tiles
+LATENCY_US = 0.8  # of a copy from the cache
+MEMORY_LATENCY_US = 1.2  # and from memory
+MEMORY = 4.2e6  # bytes that all multiprocessors read from memory in a microsecond
+FIXED_US = 1.2  # a tile's first loads and its epilogue
+SPLIT_US = 2.5  # launch and latency of a second stage
+SPLITS = (1, 2, 3, 4, 6, 8)
+MOST_STAGES = 16
+MOST_SYMBOLIC = 128 * 128  # of a tile where N is symbolic: its elements are written one by one, which is much code
+PROMOTE = ((1023, 2), (2047, 4), (1 << 62, 8))  # (elements of K at most, blocks)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A block computes `m` x `n` with `consumers` warpgroups of `m / consumers` rows each, K in `splits` parts."""
+
+    m: int
+    n: int
+    consumers: int
+    efficiency: float  # of the multiplications, against the best tile
+    stages: int = 0
+    blocks_per_sm: int = 1
+    splits: int = 1
+    promote: int = 0  # blocks of K after which sums are added to others in full f32; 0: never
+
+    @property
+    def rows(self) -> int:
+        """Of one warpgroup."""
+        return self.m // self.consumers
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.consumers + 1)
+
+
+# m, n, consumers, efficiency
+CONFIGURATIONS = (
+    Tiles(128, 256, 2, 1.0),
+    Tiles(256, 128, 2, 0.98),
+    Tiles(128, 192, 2, 0.96),
+    Tiles(128, 128, 2, 0.92),
+    Tiles(64, 256, 1, 0.86),
+    Tiles(64, 128, 1, 0.8),
+    Tiles(128, 64, 2, 0.7),
+    Tiles(64, 64, 1, 0.66),
+    Tiles(64, 32, 1, 0.4),
+)
+SHARING = (Tiles(64, 128, 1, 0.8, blocks_per_sm=2), Tiles(64, 64, 1, 0.66, blocks_per_sm=2))
+PROMOTED = (Tiles(128, 128, 2, 0.9), Tiles(128, 64, 2, 0.75), Tiles(64, 128, 1, 0.72), Tiles(64, 64, 1, 0.5))
+
+
+def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False) -> Tiles:
+    """The fastest configuration by the model.
+
+    `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks.
+    """
+    sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
+    promote = (
+        (4 if sizes[2] < 2048 else 8) if promoted else 0
+    )  # blocks of 32 elements: no larger error than in plain f32
+    choices = []
+    for tiles in PROMOTED if promoted else (*CONFIGURATIONS, *SHARING):
+        if turned and tiles.n % 64 or not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
+            continue
+        for splits in SPLITS:
+            made = _completed(tiles, splits, promote)
+            if splits == 1 or _may_split(made, *sizes):
+                choices.append((estimate(made, *sizes), -made.m * made.n, made))
+    return min(choices, key=lambda c: c[:2])[2]
+
+
+def estimate(tiles: Tiles, m: int, n: int, k: int, batches: int) -> float:
+    """Microseconds by the model."""
+    units = count_tiles(tiles, m, n) * batches * tiles.splits
+    together = min(tiles.blocks_per_sm, -(-units // SMS))  # blocks that share a multiprocessor
+    waves = -(-units // (SMS * together))
+    depth = -(-k // 64 // tiles.splits)
+    least = (m + n) * k * batches * 2 / MEMORY
+    product = together * tiles.m * tiles.n * 64 / (RATE * tiles.efficiency)
+    wait = (MEMORY_LATENCY_US if m <= 64 else LATENCY_US) / (tiles.stages - 1.5)
+    busy = waves * (depth * max(product, wait) + FIXED_US)
+    total = FIXED_US + max(busy, least) + 0.1 * min(busy, least)
+    if tiles.splits > 1:
+        total += SPLIT_US + m * n * batches * 4 * (tiles.splits + 1) / MEMORY
+    return total
+
+
+def count_tiles(tiles: Tiles, m: int, n: int) -> int:
+    """Tiles of one product."""
+    return -(-m // tiles.m) * -(-n // tiles.n)
+
+
+def _may_split(tiles: Tiles, m: int, n: int, k: int, batches: int) -> bool:
+    """True for few tiles and parts of K that are long enough to fill the ring."""
+    return count_tiles(tiles, m, n) * batches < SMS and k // tiles.splits >= 4 * (ROW_BYTES // 2)
+
+
+def _completed(tiles: Tiles, splits: int, promote: int) -> Tiles:
+    """With as many stages as fit into shared memory."""
+    stage = (tiles.m + tiles.n) * ROW_BYTES
+    room = SHARED_BYTES // tiles.blocks_per_sm - 1024
+    stages = max(2, min(MOST_STAGES, room // (stage + 16)))
+    return replace(tiles, stages=stages, splits=splits, promote=promote)

@@ -1,0 +1,322 @@
+"""Products on Hopper's tensor cores: a persistent grid, a producer warpgroup that copies, consumers that multiply.
+
+    for each tile of this block                         for each tile of this block
+      for each 128 bytes of K                             for each 128 bytes of K
+        wait until the stage is empty                       wait until the stage is full
+        copy the tiles of A and B into it (TMA)             64 x n x 32 bytes four times (wgmma)
+                                                            release the stage before
+                                                          write the tile (matmul_epilogue)
+
+Tiles go by groups of `GROUP` rows of tiles, whose operands the L2 cache holds. With `splits`, K is cut and each part's
+sums go to scratch memory, which a second stage adds in order: the same bits in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ..gpu_kernel import GpuKernel, GpuStage
+from ..hopper.ptx import Ptx, round_up
+from ..hopper.ring import Ring
+from ..hopper.tma import Matrix
+from ..hopper.wgmma import Descriptors, SharedTile, zeros
+from ..thread_values import divisible
+from .epilogue import Epilogue, Limits
+from .problem import Product
+from .tiles import Tiles
+
+GROUP = 8
+PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232  # of 168 that each of 384 threads starts with
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix and where it lies: an input of the kernel, or a scratch buffer's number.
+
+    With `planes` there are several matrices one after another; pass `p` over K reads number `planes[p]`, which is the
+    matrices of `batches` products (1: all products share it).
+    """
+
+    matrix: Matrix
+    source: ir.Value | int
+    planes: tuple[int, ...] = (0,)
+    batches: Dim = 1
+
+    def role(self, stage: GpuStage) -> str:
+        if isinstance(self.source, int):
+            return f"scratch:{self.source}"
+        return stage.buffer_role(stage.inputs[self.source])
+
+    def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:
+        """Where the copy of block number `block` of K begins, of `blocks` a pass with `depth` elements each."""
+        if len(self.planes) == 1:
+            return self.matrix.coordinates(batch, row, depth * block)
+        number, block = dims.floordiv(block, blocks), dims.mod(block, blocks)
+        assert self.planes in ((1, 2, 0), (2, 1, 0))
+        plane = dims.mod(number + 1, 3) if self.planes[0] == 1 else 2 - number
+        own = batch if self.batches != 1 else 0
+        return self.matrix.coordinates(plane * self.batches + own, row, depth * block)
+
+
+class WgmmaProduct:
+    """One product as a stage of `kernel`; with `sums`, a scratch buffer, the sums go there instead of the outputs."""
+
+    def __init__(
+        self, kernel: GpuKernel, product: Product, a: Operand, c: Operand, tiles: Tiles, dtype: str, sums: int | None = None
+    ):  # fmt: skip
+        self.product, self.tiles, self.operands, self.sums = product, tiles, (a, c), sums
+        self.dtype = dtype
+        self.shapes = tuple(
+            SharedTile(rows, dtype, o.matrix.turned, min(rows, size) if isinstance(size, int) else rows)
+            for rows, size, o in ((tiles.m, product.m, a), (tiles.n, product.n, c))
+        )
+        self.rows_of_tiles = dims.ceildiv(product.m, tiles.m)
+        self.columns_of_tiles = dims.ceildiv(product.n, tiles.n)
+        # blocks along K; at least one, as LLVM must see, or ptxas takes the sums for set by other instructions
+        self.depth = dims.dim_max(dims.ceildiv(product.k, self.shapes[0].depth), 1)
+        self.units = self.rows_of_tiles * self.columns_of_tiles * product.batches * tiles.splits
+        grid = dims.dim_min(self.units, tiles.blocks_per_sm * dims.symbol("sms"))
+        self.stage = kernel.stage(tiles.threads, (grid, 1, 1))
+        self.stage.blocks_per_sm = tiles.blocks_per_sm
+        self.b, self.ptx = self.stage.b, Ptx(self.stage)
+        stage_bytes = self.shapes[0].bytes + self.shapes[1].bytes
+        barriers = tiles.stages * stage_bytes
+        self.ring = Ring(self.ptx, tiles.stages, stage_bytes, barriers, 4 * tiles.consumers)
+        self.stage.dynamic_shared = self.ring.end
+
+    def emit(self) -> None:
+        """Write the stage."""
+        b, ptx, stage = self.b, self.ptx, self.stage
+        descriptors = [
+            stage.descriptor(o.matrix.entry(o.role(stage), shape.box)) for o, shape in zip(self.operands, self.shapes)
+        ]
+        b.bind("thread", stage.thread())
+        b.bind("first", stage.block())
+        b.bind("grid", b.value("gpu.grid_dim", (), b.index, dimension=b.attribute("#gpu<dim x>")))
+        b.bind("group", ptx.warpgroup())
+        one = ptx.compare("eq", dims.symbol("thread"), 0)
+
+        def initialise() -> list[ir.Value]:
+            self.ring.initialise()
+            ptx.mbarrier_fence()
+            return []
+
+        b.branch(one, [], initialise)
+        stage.barrier()
+
+        def produce() -> list[ir.Value]:
+            if self.tiles.consumers > 1:
+                ptx.registers("decrease", PRODUCER_REGISTERS)
+            b.branch(one, [], lambda: self._produce(descriptors))
+            return []
+
+        def consume() -> list[ir.Value]:
+            if self.tiles.consumers > 1:
+                ptx.registers("increase", CONSUMER_REGISTERS)
+            self._consume()
+            return []
+
+        b.branch(ptx.compare("eq", dims.symbol("group"), 0), [], produce, consume)
+        stage.finish()
+
+    # -- which tile ------------------------------------------------------------------------------------------------
+    def _place(self, unit: Dim) -> tuple[Dim, Dim, Dim, Dim]:
+        """Batch, row and column of a unit's tile, in elements, and its part of K."""
+        nm, nn, splits = self.rows_of_tiles, self.columns_of_tiles, self.tiles.splits
+        part, tile = dims.mod(unit, splits), dims.floordiv(unit, splits)
+        batch, tile = (
+            (0, tile) if self.product.batches == 1 else (dims.floordiv(tile, nm * nn), dims.mod(tile, nm * nn))
+        )
+        band, inside = dims.floordiv(tile, GROUP * nn), dims.mod(tile, GROUP * nn)
+        height: Dim = GROUP
+        if not (isinstance(nm, int) and nm % GROUP == 0):
+            height = dims.dim_min(nm - GROUP * band, GROUP)
+        row = GROUP * band + dims.mod(inside, height)
+        return batch, self.tiles.m * row, self.tiles.n * dims.floordiv(inside, height), part
+
+    def _rows(self, first: Dim) -> tuple[Dim, Limits]:
+        """Where the tile of A's rows from `first` on is loaded from, and which of its rows are written."""
+        return _loaded(first, self.tiles.m, self.product.m, 8 if self.shapes[0].turned else 1)
+
+    def _columns(self, first: Dim) -> tuple[Dim, Limits]:
+        """The same for columns; the epilogue takes eight at a time."""
+        return _loaded(first, self.tiles.n, self.product.n, 8)
+
+    def _range(self, part: Dim) -> tuple[Dim, Dim]:
+        """The blocks of K of a part, over all passes."""
+        total = self.depth * len(self.operands[0].planes)
+        splits = self.tiles.splits
+        return dims.floordiv(total * part, splits), dims.floordiv(total * (part + 1), splits)
+
+    # -- the producer ----------------------------------------------------------------------------------------------
+    def _produce(self, descriptors: Sequence[ir.Value]) -> list[ir.Value]:
+        b, ring = self.b, self.ring
+
+        def tile(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            batch, row, column, part = self._place(unit)
+            row, column = self._rows(row)[0], self._columns(column)[0]
+            low, high = self._range(part)
+
+            def block(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
+                at = ring.bind("filled", state[0])
+                self.ptx.mbarrier_wait(ring.empty(at), state[1])
+                self.ptx.mbarrier_expect(ring.full(at), self.shapes[0].copied_bytes + self.shapes[1].copied_bytes)
+                start: Dim = ring.stage_bytes * at
+                for operand, shape, descriptor, first in zip(self.operands, self.shapes, descriptors, (row, column)):
+                    self._copy(operand, shape, descriptor, batch, first, number, start, ring.full(at))
+                    start = start + shape.bytes
+                return ring.advance(*state)
+
+            return b.loop_carried("pk", low, high, carried, block)
+
+        b.loop_carried(
+            "pt", dims.symbol("first"), self.units, ring.start(producer=True), tile, step=dims.symbol("grid")
+        )
+        return []
+
+    def _copy(
+        self, operand: Operand, shape: SharedTile, descriptor: ir.Value, batch: Dim, first: Dim, number: Dim, start: Dim,
+        full: ir.Value,
+    ) -> None:  # fmt: skip
+        for row, byte in shape.boxes():
+            coordinates = operand.coordinates(batch, first + row, number, shape.depth, self.depth)
+            self.ptx.tma_load(self.ptx.shared(start + byte), descriptor, coordinates, full)
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+    def _consume(self) -> None:
+        b, tiles = self.b, self.tiles
+        b.bind("in_warp", b.dim(dims.mod(dims.symbol("thread"), 32)))
+        b.bind("quad", b.dim(dims.mod(dims.symbol("in_warp"), 4)))
+        self.leader = self.ptx.compare("eq", dims.symbol("in_warp"), 0)
+        self.described = [Descriptors(self.ptx, shape) for shape in self.shapes]
+
+        def tile(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            batch, row, column, part = self._place(unit)
+            low, high = self._range(part)
+            zero = [zeros(self.ptx, tiles.n)] * (tiles.rows // 64)
+            if tiles.promote:
+                state = self._promoted(low, high, carried, zero)
+            else:
+                state = self._blocks(low, high, [*carried, *zero])
+            self._write(batch, row, column, part, state[2:])
+            return state[:2]
+
+        b.loop_carried(
+            "ct", dims.symbol("first"), self.units, self.ring.start(producer=False), tile, step=dims.symbol("grid")
+        )
+
+    def _promoted(self, low: Dim, high: Dim, carried: list[ir.Value], zero: list[ir.Value]) -> list[ir.Value]:
+        """Sums of a few blocks at a time, added in full f32: the tensor core's own additions truncate."""
+        step = self.tiles.promote
+
+        def several(first: Dim, state: list[ir.Value]) -> list[ir.Value]:
+            done = self._blocks(first, dims.dim_min(first + step, high), [*state[:2], *zero])
+            return [*done[:2], *(self._add(x, y) for x, y in zip(state[2:], done[2:]))]
+
+        return self.b.loop_carried("cp", low, high, [*carried, *zero], several, step=step)
+
+    def _add(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        b, ptx = self.b, self.ptx
+        return ptx.pack([b.value("arith.addf", pair, b.f32) for pair in zip(ptx.unpack(x), ptx.unpack(y))])
+
+    def _blocks(self, low: Dim, high: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+        """Multiply blocks `low … high` of K into the carried sums; a stage is released one block late."""
+        b, ptx, ring = self.b, self.ptx, self.ring
+
+        def block(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
+            stage, phase, before, *sums = state
+            at = ring.bind("used", stage)
+            ptx.mbarrier_wait(ring.full(at), phase)
+            ptx.wgmma_fence()
+            sums = self._multiply(ring.stage_bytes * at, sums)
+            ptx.wgmma_commit()
+            ptx.wgmma_wait(1)
+            later = ptx.all([self.leader, ptx.compare("ne", number, low)])
+            ptx.mbarrier_arrive(ring.empty(ring.bind("before", before)), later)
+            return [*ring.advance(stage, phase), stage, *sums]
+
+        stage, phase, *sums = carried
+        state = b.loop_carried("ck", low, high, [stage, phase, stage, *sums], block)
+        sums = ptx.wgmma_wait(0, state[3:])
+        ptx.mbarrier_arrive(ring.empty(ring.bind("last", state[2])), self.leader)
+        return [*state[:2], *sums]
+
+    def _multiply(self, start: Dim, sums: list[ir.Value]) -> list[ir.Value]:
+        tiles, (a, c) = self.tiles, self.described
+        turned = (self.shapes[0].turned, self.shapes[1].turned)
+        own = tiles.rows * 128 * (dims.symbol("group") - 1)
+        a_start, c_start = a.start(start + own), c.start(start + self.shapes[0].bytes)
+        for step in range(self.shapes[0].steps):
+            for i in range(len(sums)):
+                sums[i] = self.ptx.wgmma(
+                    sums[i], a.at(a_start, 64 * i, step), c.at(c_start, 0, step), tiles.n, self.dtype, turned
+                )
+        return sums
+
+    def _write(self, batch: Dim, row: Dim, column: Dim, part: Dim, sums: Sequence[ir.Value]) -> None:
+        p, tiles, thread = self.product, self.tiles, dims.symbol("thread")
+        (row, rows), (column, columns) = self._rows(row), self._columns(column)
+        warp = dims.floordiv(dims.mod(thread, 128), 32)
+        own = row + tiles.rows * (dims.symbol("group") - 1) + 16 * warp + dims.floordiv(dims.symbol("in_warp"), 4)
+        for i, packed in enumerate(sums):
+            values = self.ptx.unpack(packed)
+            if self.sums is None:
+                Epilogue(self.stage, p).fragment(batch, own + 64 * i, column, values, rows, columns)
+            else:
+                self._keep(batch, own + 64 * i, column, part, values, rows, columns)
+
+    def _keep(
+        self, batch: Dim, row: Dim, column: Dim, part: Dim, values: Sequence[ir.Value], rows: Limits, columns: Limits
+    ) -> None:
+        """Write the sums of a part of K to scratch memory, in rows of `sums_pitch` elements."""
+        b, p, ptx = self.b, self.product, self.ptx
+        assert self.sums is not None
+        width = 2 if divisible(p.n, 2) else 1
+        for j in range(len(values) // 4):
+            at = column + 8 * j + 2 * dims.symbol("quad")
+            for h in range(2):
+                line = (part * p.batches + batch) * p.m + row + 8 * h
+                for e in range(0, 2, width):
+                    first = 4 * j + 2 * h + e
+                    conditions = ptx.within(row + 8 * h, rows.first, rows.end)
+                    conditions += ptx.within(at + e, columns.first, columns.end)
+
+                    def write(offset: Dim = line * sums_pitch(p) + at + e, first: int = first) -> list[ir.Value]:
+                        buffer = self.stage.scratch[self.sums]  # type: ignore[index]
+                        if width == 1:
+                            b.op("memref.store", (values[first], buffer, b.dim(offset)))
+                            return []
+                        pair = b.value("vector.from_elements", values[first : first + 2], ir.VectorType.get([2], b.f32))
+                        alignment = ir.IntegerAttr.get(b.i64, 8)
+                        b.op("vector.store", (pair, buffer, b.dim(offset)), attributes={"alignment": alignment})
+                        return []
+
+                    if conditions:
+                        b.branch(ptx.all(conditions), [], write)
+                    else:
+                        write()
+
+
+def _loaded(first: Dim, tile: int, size: Dim, unit: int) -> tuple[Dim, Limits]:
+    """Where a tile is loaded from that starts at `first`, and what of it is written.
+
+    The last tile of a size that is no multiple starts earlier, to lie within the tensor: copies that reach beyond it
+    are slow. It starts at a multiple of `unit`: the innermost coordinate of a copy is of 16 bytes.
+    """
+    if isinstance(size, int):
+        if size % tile == 0:
+            return first, Limits()
+        if size < tile:
+            return first, Limits(end=size)
+        return dims.dim_min(first, round_up(size - tile, unit)), Limits(first, size if size % unit else None)
+    return dims.dim_max(dims.dim_min(first, round_up(size - tile, unit)), 0), Limits(first, size)
+
+
+def sums_pitch(product: Product) -> Dim:
+    """Elements from row to row of the partial sums: aligned, whatever N is."""
+    return round_up(product.n, 8)

@@ -1,0 +1,34 @@
+"""Copy one line of a tensor (a view, or computed) to scratch, converting it to the dtype that computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlir import ir
+
+from . import numeric as numeric
+from .code import Index
+from .frame import Frame
+from .values import Lane, Values
+
+
+def copy_line(
+    frame: Frame, tensor: ir.Value, dtype: str, index: Sequence[Index], low: Index, size: Index,
+    out: ir.Value, at: Index, out_dtype: str, width: int,
+    factor: ir.Value | None = None,
+) -> None:  # fmt: skip
+    """`out[at : at + size] = tensor[*index, low : low + size]`, by vectors of `width` and a scalar tail; times `factor`."""
+    code = frame.code
+    names = [code.register(f"@a{d}", x) for d, x in enumerate(index)]
+
+    def element(k: Index, lanes: int) -> None:
+        lane = Lane(code, "@k", code.add(k, low), (1,), lanes)
+        x = Values(frame, {}, lane).at(tensor, (*names, *lane.index))
+        x = numeric.spread(code, numeric.convert(code, x, dtype, out_dtype), lanes)
+        if factor is not None:
+            x = code.op("arith.mulf", [x.type], [x, numeric.spread(code, factor, lanes)])
+        (code.store if lanes == 1 else code.vstore)(x, out, code.add(at, k))
+
+    whole = code.mul(code.div(size, width), width) if width > 1 else 0
+    code.loop(0, whole, width, [], lambda k: element(k, width))
+    code.loop(whole, size, 1, [], lambda k: element(k, 1))

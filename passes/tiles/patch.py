@@ -1,0 +1,190 @@
+"""The part of a convolution's input that a block of output positions reads, padded with zeros, in scratch.
+
+Output positions are row-major over the spatial dims; a block of them spans whole slices of the first (blocked) spatial
+dim. The patch holds the input of those slices for the channels of one group: `[channel][first][..., last]`, where the last
+dim is split by phase, `[phase][column]` with input column = column * stride + phase - padding, so that the input of
+consecutive output columns lies side by side whatever the stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from .code import Code, Index
+
+Read = Callable[[Index, list[Index], int], ir.Value]  # channel, position, lanes: one element, or lanes of the last dim
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of one spatial dim."""
+
+    size: Dim  # of the input
+    out: Dim
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+
+    @property
+    def reach(self) -> int:
+        """Input positions that one output position spans."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def padded(self) -> Dim:
+        """Input positions, from the first one on, that all output positions span."""
+        return (self.out - 1) * self.stride + self.reach
+
+
+class Patch:
+    """Layout of the patch, and code to fill it and to find things in it; `windows` are the spatial dims, first to last.
+
+    `slices` is the most output slices of the first dim that a block spans. A single spatial dim is its own row.
+    """
+
+    def __init__(self, code: Code, windows: Sequence[Window], channels: int, block: int, slack: int):
+        self.code, self.windows, self.channels = code, tuple(windows), channels
+        first, last = windows[0], windows[-1]
+        self.inner = dims.product(w.out for w in windows[1:])  # output positions of one slice
+        slices = dims.dim_min(first.out, self._most_slices(block))
+        self.extents: list[Dim] = [w.padded for w in windows]
+        self.extents[0] = (slices - 1) * first.stride + first.reach
+        self.columns = dims.ceildiv(self.extents[-1], last.stride)  # of one phase
+        self.row = self.columns * last.stride
+        self.strides: list[Dim] = [dims.product(self.extents[d + 1 : -1]) * self.row for d in range(len(windows) - 1)]
+        self.channel = dims.product(self.extents[:-1]) * self.row
+        self.size = self.channel * channels + slack
+
+    def _most_slices(self, block: int) -> int:
+        """Output slices that `block` consecutive positions can touch."""
+        if len(self.windows) == 1:
+            return block
+        return block if not isinstance(self.inner, int) else (block - 2) // max(1, self.inner) + 2
+
+    # -- filling ----------------------------------------------------------------------------------------------
+    def fill(self, buffer: ir.Value, start: Index, count: Index, width: int, read: Read) -> None:
+        """Copy the input of output slices `start .. start + count`, by vectors of `width` where the layout allows."""
+        code, first = self.code, self.windows[0]
+        low = code.sub(code.mul(start, first.stride), first.padding)
+        zero = code.constant(0, ir.MemRefType(buffer.type).element_type)
+        extents = [code.size(e) for e in self.extents]
+        extents[0] = code.add(code.mul(code.sub(count, 1), first.stride), first.reach)
+
+        def walk(d: int, at: Index, position: list[Index], inside: ir.Value | None) -> None:
+            window = self.windows[d]
+            origin = low if d == 0 else -window.padding
+            if d == len(self.windows) - 1:
+                element = lambda x, lanes: read(position[0], [*position[1:], x], lanes)
+                self._fill_row(buffer, at, origin, extents[d], width, element, inside, zero)
+                return
+
+            def step(i: Index) -> None:
+                x = code.add(i, origin)
+                ok = code.within(x, window.size)
+                walk(
+                    d + 1, code.add(at, code.mul(i, code.size(self.strides[d]))), [*position, x], code.both(inside, ok)
+                )
+
+            code.loop(0, extents[d], 1, [], step)
+
+        code.loop(0, self.channels, 1, [], lambda c: walk(0, code.mul(c, code.size(self.channel)), [c], None))
+
+    def _fill_row(
+        self, buffer: ir.Value, at: Index, origin: Index, extent: Index, width: int,
+        element: Callable[[Index, int], ir.Value], inside: ir.Value | None, zero: ir.Value,
+    ) -> None:  # fmt: skip
+        """One line of the last dim: zeros, input, zeros; all zeros where the line lies outside."""
+        code, window = self.code, self.windows[-1]
+        columns = code.size(self.columns)
+
+        def place(i: Index) -> Index:
+            return code.add(at, code.mul(code.rem(i, window.stride), columns), code.div(i, window.stride))
+
+        def put(i: Index) -> None:
+            code.store(element(code.add(i, origin), 1), buffer, place(i))
+
+        def put_vectors(i: Index) -> None:
+            parts = [element(code.add(i, origin, v * width), width) for v in range(window.stride)]
+            for phase, part in enumerate(parts if window.stride == 1 else _split(code, *parts)):
+                code.vstore(part, buffer, code.add(place(i), code.mul(phase, columns)))
+
+        # input positions origin .. origin + extent; those inside are begin .. end
+        begin = code.min(extent, code.max(0, code.sub(0, origin)))
+        end = code.max(begin, code.min(extent, code.sub(code.size(window.size), origin)))
+        if inside is not None:
+            begin = code.select(inside, begin, extent)
+            end = code.select(inside, end, extent)
+        code.loop(0, begin, 1, [], lambda i: code.store(zero, buffer, place(i)))
+        if width > 1 and window.stride <= 2:  # vectors begin at phase 0
+            start = code.min(end, code.mul(code.ceildiv(begin, window.stride), window.stride))
+            group = width * window.stride
+            whole = code.add(start, code.mul(code.div(code.sub(end, start), group), group))
+            if window.stride > 1:
+                code.loop(begin, start, 1, [], put)
+            code.loop(start, whole, group, [], put_vectors)
+            begin = whole
+        code.loop(begin, end, 1, [], put)
+        code.loop(end, extent, 1, [], lambda i: code.store(zero, buffer, place(i)))
+
+    # -- finding ----------------------------------------------------------------------------------------------
+    def slices(self, first: Index, count: Index) -> tuple[Index, Index]:
+        """The first output slice of positions `first .. first + count`, and how many they touch."""
+        code, inner = self.code, self.code.size(self.inner)
+        start = code.div(first, inner)
+        return start, code.add(code.sub(code.div(code.add(first, code.sub(count, 1)), inner), start), 1)
+
+    def offset(self, position: Index, start: Index) -> tuple[Index, Index]:
+        """Where output `position` starts in the patch whose first slice is `start`, and its place in its row."""
+        code, index = self.code, []
+        for window in reversed(self.windows[1:]):
+            extent = code.size(window.out)
+            index.append(code.rem(position, extent))
+            position = code.div(position, extent)
+        index = [code.sub(position, start), *reversed(index)]
+        at: Index = index[-1]
+        for i, window, stride in zip(index[:-1], self.windows, self.strides):
+            at = code.add(at, code.mul(i, code.mul(code.size(stride), window.stride)))
+        return at, index[-1]
+
+    def tap(self, taps: Sequence[Index]) -> Index:
+        """The offset that a kernel position adds."""
+        code, at = self.code, 0
+        for i, window, stride in zip(taps[:-1], self.windows, self.strides):
+            at = code.add(at, code.mul(code.mul(i, window.dilation), code.size(stride)))
+        x = code.mul(taps[-1], self.windows[-1].dilation)
+        stride = self.windows[-1].stride
+        return code.add(at, code.mul(code.rem(x, stride), code.size(self.columns)), code.div(x, stride))
+
+    def each_tap(self, body: Callable[[Index, Index], None]) -> None:
+        """`body(number, offset)` for each kernel position: loops over all dims but the last, which is unrolled."""
+        self._walk_taps(0, [], 0, [], lambda number, offset: body(number, offset) or [])
+
+    def fold_taps(self, init: list[ir.Value], body: Callable[..., list[ir.Value]]) -> list[ir.Value]:
+        """The values carried through `values = body(number, offset, *values)` for each kernel position."""
+        return self._walk_taps(0, [], 0, init, body)
+
+    def _walk_taps(
+        self, d: int, taps: list[Index], number: Index, carried: list[ir.Value], body: Callable[..., list[ir.Value]]
+    ) -> list[ir.Value]:
+        code, kernel = self.code, self.windows[d].kernel
+        if d < len(self.windows) - 1:
+            inner = lambda i, *now: self._walk_taps(
+                d + 1, [*taps, i], code.add(code.mul(number, kernel), i), list(now), body
+            )
+            return code.loop(0, kernel, 1, carried, inner)
+        for x in range(kernel):
+            carried = body(code.add(code.mul(number, kernel), x), self.tap([*taps, x]), *carried)
+        return carried
+
+
+def _split(code: Code, a: ir.Value, b: ir.Value) -> list[ir.Value]:
+    """The elements at even and at odd places of two vectors side by side."""
+    width = ir.VectorType(a.type).shape[0]
+    masks = (ir.DenseI64ArrayAttr.get(list(range(odd, 2 * width, 2))) for odd in (0, 1))
+    return [code.op("vector.shuffle", [a.type], [a, b], mask=mask) for mask in masks]
