@@ -68,9 +68,15 @@ def check_level(name: str) -> str:
 def graph_pipeline(target: Target) -> tuple[str, ...]:
     """The steps from `lamina` to `kernels`; weights are packed for the target's register tile, two vectors of f32."""
     if target.device != "cpu":  # tiles of a GPU take weights as they are, and its emitter splits reductions itself
-        found = f"lamina-recognize-composites{{attention={'f16,bf16' if attends(target.name) else 'none'}}}"
-        steps = (found if step == "lamina-recognize-composites" else step for step in GRAPH_PIPELINE)
-        return tuple(s for s in steps if s not in ("lamina-pack-weights", "lamina-split-reductions"))
+        own = attends(target.name)
+        found = f"lamina-recognize-composites{{attention={'f16,bf16' if own else 'none'}}}"
+        changed = {"lamina-recognize-composites": found}
+        left_out = {"lamina-pack-weights", "lamina-split-reductions"}
+        if own:
+            changed["lamina-form-kernels"] = "lamina-form-kernels{turned=true}"
+        else:
+            left_out.add("lamina-store-by-tokens")
+        return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
     steps = (packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
     return tuple(step for step in steps if step != "lamina-store-by-tokens")  # a CPU's tiles are packed anyway

@@ -99,8 +99,9 @@ def find_pass(name: str) -> Callable[..., None]:
     """
     if name not in registry.passes():
         file = name.removeprefix("lamina-").replace("-", "_") + ".py"
-        for path in Path(__file__).parent.glob(f"*/{file}"):
-            importlib.import_module(f".{path.parent.name}.{path.stem}", __package__)
+        here = Path(__file__).parent
+        for path in here.glob(f"*/**/{file}"):
+            importlib.import_module("." + ".".join(path.relative_to(here).with_suffix("").parts), __package__)
     if name not in registry.passes():
         broken = _import_all(stop=lambda: name in registry.passes())
         if name not in registry.passes():
@@ -112,7 +113,7 @@ def find_pass(name: str) -> Callable[..., None]:
 
 def our_names() -> list[str]:
     """The names of our passes, read from the files that define them: unlike `load_passes` it needs no MLIR."""
-    files = sorted(Path(__file__).parent.glob("*/*.py"))
+    files = sorted(Path(__file__).parent.glob("*/**/*.py"))
     return ["lamina-" + p.stem.replace("_", "-") for p in files if f"@register\ndef {p.stem}(" in p.read_text()]
 
 

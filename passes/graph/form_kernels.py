@@ -31,8 +31,10 @@ _RANK = {"rows": 1, "pointwise": 2}  # roots come first
 
 
 @register
-def form_kernels(module: ir.Module) -> None:
+def form_kernels(module: ir.Module, turned: bool = False) -> None:
     """Give every op that computes something the number of its kernel, in an order that can run.
+
+    `turned`: the emitter of attention can store its result with the dims permuted.
 
     Before:
     ```mlir
@@ -52,14 +54,14 @@ def form_kernels(module: ir.Module) -> None:
     with module.context:
         i64 = ir.IntegerType.get_signless(64)
         for function in entry_functions(module):
-            for number, group in enumerate(group_ops(read_function(function)).ordered()):
+            for number, group in enumerate(group_ops(read_function(function), turned).ordered()):
                 for node in group.members:
                     node.op.attributes["lamina.kernel"] = ir.IntegerAttr.get(i64, number)
 
 
-def group_ops(flow: Dataflow) -> Groups:
-    """Group the ops of one function."""
-    former = _Former(flow)
+def group_ops(flow: Dataflow, turned: bool = False) -> Groups:
+    """Group the ops of one function; `turned` as for `form_kernels`."""
+    former = _Former(flow, turned)
     for node in flow.nodes:
         if former.uses.is_grouped(node):
             former.place(node)
@@ -68,11 +70,11 @@ def group_ops(flow: Dataflow) -> Groups:
 
 
 class _Former:
-    def __init__(self, flow: Dataflow):
+    def __init__(self, flow: Dataflow, turned: bool):
         self.flow = flow
         self.uses = Uses(flow)
         self.groups = Groups()
-        self.rules = Rules(flow, self.uses, self.groups)
+        self.rules = Rules(flow, self.uses, self.groups, turned)
 
     def place(self, node: Node) -> None:
         """Put `node` into a kernel of a producer, or into a new one; then let that take in other producers."""

@@ -29,8 +29,9 @@ _FEW_ROWS, _LONG_ROW = 8, 32768  # with fewer rows that are longer, rows alone d
 class Rules:
     """Questions about ops of one function and its groups so far; nothing is changed here."""
 
-    def __init__(self, flow: Dataflow, uses: Uses, groups: Groups):
+    def __init__(self, flow: Dataflow, uses: Uses, groups: Groups, turned: bool):
         self.flow, self.uses, self.groups = flow, uses, groups
+        self.turned = turned  # attention can store its result with the dims permuted
 
     # -- an op and a group ------------------------------------------------------------------------------------
     def joined_axes(self, node: Node, group: Group) -> dict[int, Axes] | None:
@@ -47,8 +48,8 @@ class Rules:
         result = self.shape(node.results[0])
         if covers_space(merged, group.space, result) and not group.rows_only:
             return {r: full_axes(result) for r in node.results}
-        if group.kind == "attention" and node.name == "materialize" and turns_space(merged, group.space, result):
-            return {r: merged for r in node.results}
+        if self.turned and group.kind == "attention" and node.name == "materialize":
+            return {r: merged for r in node.results} if turns_space(merged, group.space, result) else None
         if group.kind == "rows" and group.reduced and covers_rows(merged, group.space, group.reduced, result):
             return {r: merged for r in node.results}
         return None

@@ -217,6 +217,14 @@ def test_gradients_of_composites():
     check(Net(), X, grad=True)
 
 
+@pytest.mark.parametrize("batch, tokens, heads", [(1, 4, 2), (2, 4, 4), (3, 5, 1)])
+def test_attention_of_turned_heads_has_the_layout_of_eager(batch, tokens, heads):
+    """Heads are a view of [batch, tokens, heads, width], and eager's result lies in memory in that order."""
+    x = torch.randn(batch, tokens, heads, 8)
+    check(lambda x: F.scaled_dot_product_attention(*[x.transpose(1, 2)] * 3), x)
+    check(lambda x: F.scaled_dot_product_attention(*[x.transpose(1, 2)] * 3).transpose(1, 2).flatten(2).exp(), x)
+
+
 def test_gradients_wanted_inside_no_grad():
     model = nn.Linear(8, 3)
 

@@ -111,3 +111,16 @@ func.func @quotient(%x: tensor<4x8xf32>, %y: tensor<4x8xf32>) -> (tensor<4xf32>,
   %5 = "lamina.div"(%3, %4) {rounding = "none"} : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
   return %2, %5 : tensor<4xf32>, tensor<8xf32>
 }
+
+// -----
+
+// Most emitters of attention store its result as it is: a copy in another order is a kernel of its own.
+// CHECK-LABEL: @turned
+// CHECK: "lamina.attention"(%{{.*}}) {{.*}}lamina.kernel = 0
+// CHECK: "lamina.materialize"(%{{.*}}) {lamina.kernel = 1 : i64}
+func.func @turned(%q: tensor<1x4x8x16xf32>) -> tensor<8x1x4x16xf32> {
+  %y, %lse = "lamina.attention"(%q, %q, %q) {causal = false, gqa = 1 : i64, scale} : (tensor<1x4x8x16xf32>, tensor<1x4x8x16xf32>, tensor<1x4x8x16xf32>) -> (tensor<1x4x8x16xf32>, tensor<1x4x8xf32>)
+  %0 = "lamina.permute"(%y) {dims = array<i64: 2, 0, 1, 3>} : (tensor<1x4x8x16xf32>) -> tensor<8x1x4x16xf32>
+  %1 = "lamina.materialize"(%0) : (tensor<8x1x4x16xf32>) -> tensor<8x1x4x16xf32>
+  return %1 : tensor<8x1x4x16xf32>
+}

@@ -1,4 +1,4 @@
-// RUN: lamina opt %s --passes lamina-store-by-tokens,lamina-form-kernels | filecheck %s
+// RUN: lamina opt %s --passes "lamina-store-by-tokens,lamina-form-kernels{turned=true}" | filecheck %s
 
 // The copy joins the attention, also where a batch of one leaves only heads and tokens to swap.
 // CHECK-LABEL: @main
