@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from . import gpu_math_f64
+from . import gpu_f64
 
 # name of a function: (LLVM intrinsic, operands)
 _INTRINSICS = {
@@ -55,8 +55,8 @@ def definitions(spelling: Spelling, names: Iterable[str]) -> tuple[str, set[str]
             bodies.append(spelling.own[name, type]())
         elif (name, type) in _FUNCTIONS:
             bodies.append(_FUNCTIONS[name, type](spelling))
-        elif type == "f64" and name in gpu_math_f64.NAMES:
-            bodies.append(gpu_math_f64.definition(name, full))
+        elif type == "f64" and name in gpu_f64.NAMES:
+            bodies.append(gpu_f64.definition(name, full))
         elif name in _INTRINSICS and type in TYPES:
             bodies.append(_intrinsic(full, name, type))
         else:
@@ -66,7 +66,7 @@ def definitions(spelling: Spelling, names: Iterable[str]) -> tuple[str, set[str]
         for s, t in TYPES.items()
         for i, n in dict(_INTRINSICS.values()).items()
     ]
-    return "\n".join([*declared, gpu_math_f64.DECLARATIONS, *bodies]), missing
+    return "\n".join([*declared, gpu_f64.DECLARATIONS, *bodies]), missing
 
 
 def _intrinsic(full: str, name: str, suffix: str) -> str:

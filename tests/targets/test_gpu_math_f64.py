@@ -9,8 +9,8 @@ import pytest
 
 from lamina.compiler.api import compile_llvm
 from lamina.runtime.loader import Image
+from lamina.targets.gpu_f64 import NAMES
 from lamina.targets.gpu_math import definitions
-from lamina.targets.gpu_math_f64 import NAMES
 from lamina.targets.nvptx_math import _SPELLING
 
 BINARY = ("pow", "atan2", "fmod")
