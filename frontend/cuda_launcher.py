@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..dialects.dtypes import size as item_size
+from ..dialects.strides import row_major
 from ..runtime import cuda, hip
 from ..runtime.errors import LaminaRuntimeError
 from ..runtime.gpu_device import Device
@@ -149,11 +150,11 @@ class CudaNative(Native):
             if base.dtype is not dtype:
                 base = base.view(dtype)
             source = torch.as_strided(base, output.shape, output.strides, base.storage_offset() + output.offset)
-            torch.as_strided(result, output.shape, _row_major(output.shape)).copy_(source)
+            torch.as_strided(result, output.shape, row_major(output.shape)).copy_(source)
             return result
         count = len(self.program.plan["weights"])
         number = output.index + (count if output.space == "persistent" else 0)
-        if tuple(output.strides) != _row_major(output.shape):
+        if tuple(output.strides) != row_major(output.shape):
             raise RuntimeError(f"result '{output.name}' is a view of a constant that no copy can make")
         bytes_ = item_size(output.dtype)
         self.program.device.copy(
@@ -173,11 +174,3 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(
             tensor
         )
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))

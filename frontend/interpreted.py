@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from ..dialects import interpret as interpreter
+from ..dialects.strides import row_major
 from . import values
-from .layout import row_major
 from .part import Part
 from .signature import Signature, allocate, evaluate, laid_out
 

@@ -20,6 +20,7 @@ import torch
 from ..compiler.api import Program, compile_graph, target_device
 from ..compiler.options import Options
 from ..dialects.dtypes import size as item_size
+from ..dialects.strides import row_major
 from ..runtime.errors import LaminaRuntimeError
 from ..runtime.program import Constants, LoadedProgram, OutputSpec, Prepared
 from . import compat, values, weights
@@ -128,7 +129,7 @@ class Native:
     def _plan(self, symbols: tuple[int, ...]) -> Call:
         prepared = self.program.prepare(symbols)
         known = self.signature.named(symbols)
-        buffers = [(b.shape, _row_major(b.shape), values.torch_dtype(b.dtype)) for b in prepared.buffers]
+        buffers = [(b.shape, row_major(b.shape), values.torch_dtype(b.dtype)) for b in prepared.buffers]
         results, taken = [], set()
         for spec, output in zip(self.part.outputs, prepared.outputs):
             if spec.mutates is not None:
@@ -165,18 +166,10 @@ class Native:
         memory = (ctypes.c_char * (extent * item_size(output.dtype))).from_address(pointer)
         flat = torch.frombuffer(memory, dtype=spec.dtype)
         source = torch.as_strided(flat, output.shape, output.strides, output.offset)
-        torch.as_strided(result, output.shape, _row_major(output.shape)).copy_(source)
+        torch.as_strided(result, output.shape, row_major(output.shape)).copy_(source)
         return result
 
 
 def eager_error(error: LaminaRuntimeError) -> Exception:
     """The error of a call with the type that eager's has."""
     return (IndexError if isinstance(error, IndexError) else RuntimeError)(str(error))
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))

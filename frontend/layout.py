@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..dialects import dims
 from ..dialects.dims import Dim
+from ..dialects.strides import row_major
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,6 @@ class Layout:
     def contiguous(self) -> bool:
         """True if the buffer is the tensor itself."""
         return self.dense and self.order == tuple(range(len(self.shape)))
-
-
-def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The strides of a contiguous tensor."""
-    strides: list[Dim] = []
-    step: Dim = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step = step * size
-    return tuple(reversed(strides))
 
 
 def contiguous(shape: Sequence[Dim]) -> Layout:

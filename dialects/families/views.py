@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dims import Dim, product
+from ..dims import product
 from ..lazy import np, pt
 from ..op import Attr, Dims, Ints, Op, Operand, Result, check, normalize_dim, sample
 from ..record import TensorType
@@ -206,8 +206,3 @@ class Flip(Op, name="flip", category="gather"):
     @staticmethod
     def lower(b, x, dims):
         return b.flip(x, dims)
-
-
-def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Row-major strides of `shape`, in elements."""
-    return tuple(product(shape[i + 1 :]) for i in range(len(shape)))

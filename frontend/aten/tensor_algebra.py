@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...dialects.families.views import contiguous_strides
 from ...dialects.op import normalize_dim
+from ...dialects.strides import row_major
 from .creation import literal
 from .promotion import as_value, number, result_type
 from .registry import Unsupported, Value, aten, require
@@ -113,7 +113,7 @@ def _strided_positions(c: Any, shape: Sequence[Any], strides: Sequence[Any], off
 def diagonal_scatter(c: Any, x: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     t = T(c, x)
     a, b = normalize_dim(dim1, t.rank), normalize_dim(dim2, t.rank)
-    strides = contiguous_strides(t.shape)
+    strides = row_major(t.shape)
     rest = [strides[i] for i in range(t.rank) if i not in (a, b)]
     first = strides[b] * offset if offset >= 0 else strides[a] * -offset
     shape = c.type(src).shape
@@ -209,7 +209,7 @@ def im2col(
     *lead, high, wide = t.shape
     require(isinstance(high, int) and isinstance(wide, int), "windows of a symbolic size")
     counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in zip((high, wide), kernel, dilation, stride)]
-    strides = contiguous_strides(t.shape)
+    strides = row_major(t.shape)
     made = t.reshape(t.numel(*range(t.rank))).op(
         "as_strided",
         shape=(*lead, *kernel, *counts),

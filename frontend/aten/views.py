@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...dialects.dims import Dim, Expr, dim_max, dim_min, product
-from ...dialects.families.views import contiguous_strides
 from ...dialects.op import normalize_dim
+from ...dialects.strides import row_major
 from .registry import Value, aten, require
 from .tensor_math import T
 
@@ -132,7 +132,7 @@ def diagonal(c: Any, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     """The elements with `i2 = i1 + offset`, along a new last dim."""
     t = T(c, x)
     a, b = normalize_dim(dim1, t.rank), normalize_dim(dim2, t.rank)
-    strides = contiguous_strides(t.shape)
+    strides = row_major(t.shape)
     rest = [i for i in range(t.rank) if i not in (a, b)]
     first = strides[b] * offset if offset >= 0 else strides[a] * -offset
     if c.out_type.shape[-1] == 0:
@@ -153,7 +153,7 @@ def unfold(c: Any, x: Value, dim: int, size: int, step: int) -> Value:
     if t.rank == 0:
         return t.reshape(*c.out_type.shape).value
     d = normalize_dim(dim, t.rank)
-    strides = contiguous_strides(t.shape)
+    strides = row_major(t.shape)
     windows = tuple(s * step if i == d else s for i, s in enumerate(strides))
     if 0 in c.out_type.shape:
         return c.scalar(0, t.dtype, c.out_type.shape)

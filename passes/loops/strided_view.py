@@ -16,6 +16,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ...dialects.strides import row_major
 
 _ARITH = {
     "arith.addi": lambda a, b: a + b,
@@ -93,11 +94,6 @@ class Shapes:
         dynamic = ir.ShapedType.get_dynamic_size()
         shape = [self.dim(next(sizes)) if n == dynamic else n for n in kind.shape]
         return None if None in shape else tuple(shape)  # type: ignore[return-value, arg-type]
-
-
-def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The strides of a contiguous tensor."""
-    return tuple(dims.product(shape[d + 1 :]) for d in range(len(shape)))
 
 
 def strided_view(value: ir.Value, shapes: Shapes) -> View | None:
