@@ -14,14 +14,22 @@ ATTENTION = Patterns()
 def shared_heads(m: Match) -> Replacement:
     """Attention with `g` copies of each head of `k` and `v` is attention where `g` query heads share it."""
     q, k, v, mask = m.operands
-    keys, values = repeated_heads(m, k), repeated_heads(m, v)
-    if keys is None or values is None or keys[0] != values[0]:
+    group, keys, values = share_heads(m, k, v)
+    if group == 1:
         return None
-    attributes = {**m.attributes, "gqa": m.attributes["gqa"] * keys[0]}
-    return tuple(m.build("attention", [q, keys[1], values[1], mask], **attributes).owner.results)
+    attributes = {**m.attributes, "gqa": m.attributes["gqa"] * group}
+    return tuple(m.build("attention", [q, keys, values, mask], **attributes).owner.results)
 
 
-def repeated_heads(m: Match, value: ir.Value | None) -> tuple[int, ir.Value] | None:
+def share_heads(m: Match, k: ir.Value, v: ir.Value) -> tuple[int, ir.Value, ir.Value]:
+    """How many times in a row `k` and `v` both have each head, and these with each head once."""
+    keys, values = _repeated_heads(m, k), _repeated_heads(m, v)
+    if keys is None or values is None or keys[0] != values[0]:
+        return 1, k, v
+    return keys[0], keys[1], values[1]
+
+
+def _repeated_heads(m: Match, value: ir.Value) -> tuple[int, ir.Value] | None:
     """`(g, x)` where `value` has each head of `x` [B…, H, S, D] `g` times in a row, made by a reshape of an expansion.
 
     `x → [B…, H, 1, S, D] → [B…, H, g, S, D] → [B…, H·g, S, D]`, as `repeat_interleave` and transformers' `repeat_kv` do.

@@ -22,6 +22,7 @@ from ...dialects.mlir_types import type_of
 from ...dialects.op import OpError
 from ...dialects.strides import View, ViewError
 from .attention_masks import Mask, combine, fits, row_is_kept
+from .canonicalize_attention import share_heads
 from .canonicalize_values import scalar_of
 from .rewriter import Match, Replacement
 
@@ -59,7 +60,7 @@ def recognize_attention(m: Match) -> Replacement:
     q, q_scale = _unscaled(m, scores.q)
     k, k_scale = _unscaled(m, scores.k_transposed)
     q, k, v = (_in_batch(m, t, batch) for t in (q, _transposed(m, k), v))
-    groups, k, v = _shared_heads(m, k, v)
+    groups, k, v = share_heads(m, k, v)
     mask = combine(m, scores.masks, softmax.type.dtype, shape)
     if mask is None or not (_has_strides(m, k) and _has_strides(m, v)):
         return None
@@ -232,29 +233,6 @@ def _transposed(m: Match, value: ir.Value) -> ir.Value:
         return _reshaped(m, _transposed(m, made["x"]), (*batch, columns, rows))
     rank = type_of(value).rank
     return m.build("permute", [value], dims=(*range(rank - 2), rank - 1, rank - 2))
-
-
-def _shared_heads(m: Match, k: ir.Value, v: ir.Value) -> tuple[int, ir.Value, ir.Value]:
-    """How many query heads share a head of `k` and `v`, and these with each head once."""
-    found = [_repeated(m, t) for t in (k, v)]
-    if found[0] is None or found[1] is None or found[0][0] != found[1][0]:
-        return 1, k, v
-    return found[0][0], found[0][1], found[1][1]
-
-
-def _repeated(m: Match, value: ir.Value) -> tuple[int, ir.Value] | None:
-    """`(g, x)` where each head of `x` stands `g` times in a row: reshape(expand([B…, H, 1, S, D] to [B…, H, g, S, D]))."""
-    outer = m.made_by("reshape", value)
-    inner = m.made_by("expand", outer["x"]) if outer else None
-    if outer is None or inner is None:
-        return None
-    before, after, shape = type_of(inner["x"]).shape, inner.type.shape, outer.type.shape
-    if len(after) != len(shape) + 1 or len(before) != len(after) or before[-3] != 1 or not isinstance(after[-3], int):
-        return None
-    kept = (*after[:-3], *after[-2:])
-    if (*before[:-3], *before[-2:]) != kept or (*after[:-4], after[-4] * after[-3], *after[-2:]) != shape:
-        return None
-    return after[-3], _reshaped(m, inner["x"], kept)
 
 
 def _has_strides(m: Match, value: ir.Value) -> bool:
