@@ -141,23 +141,23 @@ class DirectKernel:
 
     def position(self, index: Scalar, size: Dim, wrap: bool) -> Dim:
         """A checked position in a dim of `size`, as an index expression; out of range is a check and position 0."""
-        s = self.s
-        at, end = s.cast(index, "index"), Scalar(self.b.dim(size), "index")
-        if wrap:
-            at = s.select(s.lt(at, 0), s.add(at, end), at)
-        ok = s.bitwise_and(s.ge(at, 0), s.lt(at, end))
-        self.evaluator.check(ok.value, INDEX_OUT_OF_RANGE.text)
-        return self.b.bind_fresh(s.select(ok, at, 0).value)
+        at, ok = self._checked(index, size, wrap, INDEX_OUT_OF_RANGE)
+        return self.b.bind_fresh(self.s.select(ok, at, 0).value)
 
     def valid(self, index: Scalar, size: Dim, wrap: bool, check: Check = INDEX_OUT_OF_RANGE) -> tuple[Dim, ir.Value]:
         """A checked position and whether it lies in range: what a write has to ask."""
+        at, ok = self._checked(index, size, wrap, check)
+        return self.b.bind_fresh(at.value), ok.value
+
+    def _checked(self, index: Scalar, size: Dim, wrap: bool, check: Check) -> tuple[Scalar, Scalar]:
+        """A position, from the end if it is negative and may `wrap`, and whether it lies in a dim of `size`."""
         s = self.s
         at, end = s.cast(index, "index"), Scalar(self.b.dim(size), "index")
         if wrap:
             at = s.select(s.lt(at, 0), s.add(at, end), at)
         ok = s.bitwise_and(s.ge(at, 0), s.lt(at, end))
         self.evaluator.check(ok.value, check.text)
-        return self.b.bind_fresh(at.value), ok.value
+        return at, ok
 
     # -- loops ----------------------------------------------------------------------------------------------------
     def fresh(self, stem: str) -> str:
