@@ -6,6 +6,7 @@ an op; analyses on it cost no MLIR calls, and there are no wrappers left that a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -74,6 +75,14 @@ class Dataflow:
             value = producer.inputs[0]
             producer = self.producer[value]
         return value
+
+    def constant_nodes(self, accept: Callable[[Node], bool] = lambda node: True) -> set[Node]:
+        """The registered ops that depend on weights and literals alone, through ops that `accept` takes."""
+        found: set[Node] = set()
+        for node in self.nodes:
+            if node.cls is not None and all(self.producer[v] in found for v in node.inputs) and accept(node):
+                found.add(node)
+        return found
 
 
 def read_function(function: ir.Operation) -> Dataflow:

@@ -33,21 +33,12 @@ def pack_weights(module: ir.Module, columns: int = 16) -> None:
     if main is None:
         return
     flow = read_function(main)
-    early = _early(flow)
+    early = flow.constant_nodes()
     packed: dict[tuple[ir.Value, int], ir.Value] = {}
     with module.context, ir.Location.unknown():
         for node in flow.nodes:
             if node.name in ("linear", "matmul") and flow.producer[node.operands[1]] in early:  # type: ignore[index]
                 _rewrite(flow, node, columns, packed)
-
-
-def _early(flow: Dataflow) -> set[Node]:
-    """The ops that depend on weights and literals alone."""
-    early: set[Node] = set()
-    for node in flow.nodes:
-        if node.cls is not None and all(flow.producer[v] in early for v in node.inputs):
-            early.add(node)
-    return early
 
 
 def _rewrite(flow: Dataflow, node: Node, columns: int, packed: dict[tuple[ir.Value, int], ir.Value]) -> None:

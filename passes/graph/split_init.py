@@ -67,7 +67,7 @@ def split_init(module: ir.Module) -> None:
 class _Split:
     def __init__(self, flow: Dataflow):
         self.flow = flow
-        self.early = self._known_early()
+        self.early = flow.constant_nodes(lambda node: node.name != "persistent" and self._is_static(node))
 
     def choose(self) -> list[int]:
         """The values that `@init` computes for `@main`, in program order."""
@@ -94,17 +94,6 @@ class _Split:
             else:
                 kept.add(v)
         return sorted(kept)
-
-    def _known_early(self) -> set[Node]:
-        """The ops with static sizes that depend on nothing but weights and literals."""
-        early: set[Node] = set()
-        for node in self.flow.nodes:
-            if node.cls is None or node.name == "persistent":
-                continue
-            inputs = [self.flow.producer[v] for v in node.inputs]
-            if all(p is not None and p in early for p in inputs) and self._is_static(node):
-                early.add(node)
-        return early
 
     def _is_static(self, node: Node) -> bool:
         if any(_bytes(self.flow.types[r]) is None for r in node.results):
