@@ -108,6 +108,11 @@ def target_device(target: str) -> str:
     return get_target(target).device
 
 
+def target_attends(target: str) -> bool:
+    """Whether a target has kernels of ours for attention."""
+    return get_target(target).attends
+
+
 class _Compilation:
     """One run of the compiler: the workers, the settings sent with each job, and what comes back beside results."""
 

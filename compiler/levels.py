@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from ..targets import Target
 from ..targets.nvptx import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
-from ..targets.nvptx import attends
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -68,11 +67,10 @@ def check_level(name: str) -> str:
 def graph_pipeline(target: Target) -> tuple[str, ...]:
     """The steps from `lamina` to `kernels`; weights are packed for the target's register tile, two vectors of f32."""
     if target.device != "cpu":  # tiles of a GPU take weights as they are, and its emitter splits reductions itself
-        own = attends(target.name)
-        found = f"lamina-recognize-composites{{attention={'f16,bf16' if own else 'none'}}}"
+        found = f"lamina-recognize-composites{{attention={'f16,bf16' if target.attends else 'none'}}}"
         changed = {"lamina-recognize-composites": found}
         left_out = {"lamina-pack-weights", "lamina-split-reductions"}
-        if own:
+        if target.attends:
             changed["lamina-form-kernels"] = "lamina-form-kernels{turned=true}"
         else:
             left_out.add("lamina-store-by-tokens")

@@ -41,7 +41,8 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
     """Raise Unsupported for an op that the device has no kernel for, or only one that torch's library outruns."""
     if device.type == "cpu":
         return
-    from ..compiler.levels import GPU_KINDS, attends
+    from ..compiler.api import target_attends
+    from ..compiler.levels import GPU_KINDS
     from .cuda_launcher import index_of, target_for
 
     for node in nodes:
@@ -57,7 +58,7 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
                 raise Unsupported("cuBLAS is faster at products in f64: it has tensor cores for them")
         if kind == "attention":
             _check_attention(node, types)
-            if not attends(target_for(index_of(device))):
+            if not target_attends(target_for(index_of(device))):
                 raise Unsupported("no kernel for attention on this GPU yet")
 
 

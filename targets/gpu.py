@@ -27,6 +27,10 @@ def is_direct(kind: str) -> bool:
 class GpuTarget(Target):
     """A GPU: its kernels are launched by the runtime, which walks the plan (docs/contracts.md, section 11)."""
 
+    @property
+    def attends(self) -> bool:
+        return False
+
     def llvm_ir(self, module: ir.Module) -> str:
         """Translate a module at the llvm level; what the host must know stands in its first line."""
         from .gpu_code import to_llvm_ir

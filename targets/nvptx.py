@@ -25,7 +25,7 @@ TO_NVVM = (
     "lamina-gpu-descriptors",
 )
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
-# kernels that torch.compile uses, attention where `attends`; convolutions are right, but cuDNN is faster
+# kernels that torch.compile uses, attention where the target `attends`; convolutions are right, but cuDNN is faster
 KINDS = gpu.KINDS | {"matmul", "attention", "index_put"}
 
 
@@ -39,14 +39,9 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
         options = f"wgmma={str('wgmma' in features).lower()} matrix={'mma' if 'mma' in features else ''}"
         return (f"lamina-emit-gpu-matmul{{{options}}}", EXPAND, *TO_NVVM)
-    if kind == "attention" and attends(target.name):
+    if kind == "attention" and target.attends:
         return ("lamina-emit-gpu-attention", EXPAND, *TO_NVVM)
     raise no_kernel(target, kind)
-
-
-def attends(name: str) -> bool:
-    """True if target `name` has kernels for attention: they need warpgroup products."""
-    return any(t.name == name and "wgmma" in t.gpu_features for t in TARGETS)
 
 
 @dataclass(frozen=True)
@@ -57,6 +52,11 @@ class NvptxTarget(GpuTarget):
     ptx: str = "ptx87"
     capability: tuple[int, int] = (9, 0)
     gpu_features: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def attends(self) -> bool:
+        """Attention needs warpgroup products."""
+        return "wgmma" in self.gpu_features
 
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages, PTX, and a cubin where ptxas is found."""

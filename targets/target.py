@@ -59,6 +59,11 @@ class Target:
     flags: frozenset[str] = frozenset()
     device: str = "cpu"  # "cuda": the runtime walks the plan, there is no host program
 
+    @property
+    def attends(self) -> bool:
+        """True if there is an emitter for attention: the plain form is slow."""
+        return True
+
     def summary(self) -> str:
         """What the machine is, in a line for people."""
         f = self.features
