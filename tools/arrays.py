@@ -12,6 +12,13 @@ if TYPE_CHECKING:
 
     from ..runtime.api import Model
 
+# options of the commands that call an artifact
+size_option = click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a dynamic size (`lamina inspect` names them)."
+)
+entry_option = click.option("--entry", default="main", show_default=True, help="The entry point.")
+target_option = click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
+
 
 def gather_inputs(model: Model, files: Sequence[str], sizes: Sequence[str], seed: int) -> dict[str, Any]:
     """Arrays for all inputs of `model`: those of `files` (`[name=]x.npy`), and random ones for the rest.

@@ -7,23 +7,17 @@ import time
 
 import click
 
-from .arrays import gather_inputs
+from .arrays import entry_option, gather_inputs, size_option, target_option
 
 
 @click.command("bench")
 @click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
 @click.option("--input", "-i", "files", multiple=True, metavar="[NAME=]X.npy", help="An input; others are random.")
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="NAME=N",
-    help="The value of a dynamic size (`lamina inspect` names them).",
-)
+@size_option
 @click.option("--seconds", default=2.0, show_default=True, help="How long to measure.")
 @click.option("--threads", type=int, default=None, help="Threads of a call [all].")
-@click.option("--entry", default="main", show_default=True, help="The entry point.")
-@click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
+@entry_option
+@target_option
 def bench_command(artifact, files, sizes, seconds, threads, entry, target) -> None:
     """Measure calls of ARTIFACT and print the shortest, the median and the 90th percentile."""
     from ..runtime.api import load

@@ -6,25 +6,19 @@ from typing import Any
 
 import click
 
-from .arrays import gather_inputs
+from .arrays import entry_option, gather_inputs, size_option, target_option
 
 
 @click.command("run")
 @click.argument("artifact", type=click.Path(exists=True, dir_okay=False))
 @click.option("--input", "-i", "files", multiple=True, metavar="[NAME=]X.npy", help="An input; in order if not named.")
 @click.option("--random", is_flag=True, help="Random values for inputs that are not given.")
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="NAME=N",
-    help="The value of a dynamic size (`lamina inspect` names them).",
-)
+@size_option
 @click.option("--seed", default=0, show_default=True, help="Seed of --random.")
 @click.option("--output", "-o", metavar="Y.npz", default=None, help="Write all results to a file.")
 @click.option("--check", metavar="MODEL.pt2", default=None, help="Compare with the model in eager torch.")
-@click.option("--entry", default="main", show_default=True, help="The entry point.")
-@click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
+@entry_option
+@target_option
 @click.option("--device", "-d", default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:N, hip, hip:N.")
 @click.option("--verify", is_flag=True, help="Check the hashes of the weights.")
 def run_command(artifact, files, random, sizes, seed, output, check, entry, target, device, verify) -> None:
