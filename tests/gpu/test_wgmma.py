@@ -136,6 +136,13 @@ def test_tiles_fit(shape, promoted, turned):
     assert sums <= 128, "registers of a thread"
 
 
+@pytest.mark.parametrize("k, blocks", [(768, 2), (1024, 4), (4096, 8)])
+def test_few_additions_of_tensor_cores_between_those_in_f32(k, blocks):
+    """Tensor cores truncate sums: the shorter K is, the less of the error may be theirs."""
+    assert choose_tiles(512, 768, k, 1, promoted=True).promote == blocks
+    assert choose_tiles(512, 768, k, 1).promote == 0
+
+
 def test_the_best_estimate_is_chosen():
     tiles = choose_tiles(4096, 4096, 4096, 1)
     assert (tiles.m, tiles.n, tiles.splits) == (128, 256, 1)

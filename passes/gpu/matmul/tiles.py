@@ -24,7 +24,8 @@ SPLIT_US = 2.5  # launch and latency of a second stage
 SPLITS = (1, 2, 3, 4, 6, 8)
 MOST_STAGES = 16
 MOST_SYMBOLIC = 128 * 128  # of a tile where N is symbolic: its elements are written one by one, which is much code
-PROMOTE = ((1023, 2), (2047, 4), (1 << 62, 8))  # (elements of K at most, blocks)
+# (elements of K at most, blocks of 32 of them): so the error is no larger than in plain f32
+PROMOTE = ((1023, 2), (2047, 4), (1 << 62, 8))
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,7 @@ def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, pro
     `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks.
     """
     sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
-    promote = (
-        (4 if sizes[2] < 2048 else 8) if promoted else 0
-    )  # blocks of 32 elements: no larger error than in plain f32
+    promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if promoted else 0
     choices = []
     for tiles in PROMOTED if promoted else (*CONFIGURATIONS, *SHARING):
         if turned and tiles.n % 64 or not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
