@@ -65,13 +65,6 @@ def kernel_kind(module: ir.Module) -> str:
     return "loops"
 
 
-def kernel_name(module: ir.Module) -> str:
-    """The symbol of the one kernel in `module`."""
-    for op in kernel_functions(module):
-        return _string(op, "sym_name")
-    return "module"
-
-
 def _rename_launches(module: ir.Module, names: dict[str, str]) -> None:
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "lamina.launch":

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..dialects import dims
 from ..dialects.dims import Dim
 from ..dialects.strides import row_major
 
@@ -82,8 +81,3 @@ def _is_dense(shape: Sequence[Dim], strides: Sequence[Dim], order: Sequence[int]
             return False
         step = step * shape[i]
     return True
-
-
-def buffer_numel(layout: Layout) -> Dim:
-    """Elements in the buffer."""
-    return dims.product(layout.buffer)

@@ -73,11 +73,6 @@ def emit_assembly(target: Target, llvm_ir: str) -> str:
     return machine.emit_assembly(module)
 
 
-def optimised_ir(target: Target, llvm_ir: str) -> str:
-    """Optimise `llvm_ir` and return LLVM IR text."""
-    return str(_optimised(target, llvm_ir)[1])
-
-
 @functools.cache
 def _machine(triple: str, cpu: str, attributes: str) -> Any:
     llvm.initialize_all_targets()
@@ -88,7 +83,7 @@ def _machine(triple: str, cpu: str, attributes: str) -> Any:
 
 
 def _optimised(target: Target, llvm_ir: str) -> tuple[Any, Any]:
-    # O2 and not O3: same or faster code in all measured kernels, half the time (prototypes/cpu)
+    # O2 and not O3: same or faster code in all measured kernels, half the time
     machine = _machine(target.triple, target.cpu, target.attributes)
     try:
         module = llvm.parse_assembly(llvm_ir + _NARROW_BF16 if "bfloat" in llvm_ir else llvm_ir)

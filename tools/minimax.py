@@ -136,7 +136,6 @@ _one = lambda x: mp.mpf(1)
 _expm1_r = _series(lambda r: (mp.expm1(r) - r) / r**2, mp.mpf(1) / 2)
 _exp2_r = _series(lambda r: mp.expm1(r * mp.log(2)) / r, mp.log(2))
 _log1p_f = _series(lambda f: (mp.log1p(f) - f + f * f / 2) / f**3, mp.mpf(1) / 3)
-_log2_f = _series(lambda f: (mp.log1p(f) - f) / f**2, -mp.mpf(1) / 2)
 _odd = lambda g, limit: _series(lambda t: g(mp.sqrt(t)), limit)
 
 FITS = [

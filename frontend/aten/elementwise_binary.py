@@ -15,8 +15,6 @@ from .promotion import as_value, is_half, opmath, promote, result_type
 from .registry import Value, add, aten, require
 from .tensor_math import T
 
-_FORMS = ("Tensor", "Scalar", "default", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
-
 
 def _register(name: str, function: Callable[..., Any], *forms: str) -> None:
     for form in forms:

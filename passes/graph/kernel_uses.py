@@ -33,10 +33,6 @@ class Uses:
         self._find_recomputed()
         self._find_strict()
 
-    def is_free(self, node: Node) -> bool:
-        """True if each kernel that reads `node` computes it itself."""
-        return node in self._free
-
     def is_grouped(self, node: Node) -> bool:
         """True if `node` belongs to a kernel: it is not free, or must be in memory somewhere."""
         return node in self._stored or not (node in self._free or is_leaf(node))

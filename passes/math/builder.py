@@ -135,10 +135,6 @@ class MathBuilder:
         """`arith.<name>` of integers."""
         return self.op("arith." + name, (a, self.value(b, a)), a.type)
 
-    def to_int(self, a: ir.Value) -> ir.Value:
-        """f32 to i32; `a` must be an integer in range."""
-        return self.op("arith.fptosi", (a,), self.i32)
-
     def to_float(self, a: ir.Value) -> ir.Value:
         """i32 to f32."""
         return self.op("arith.sitofp", (a,), self.f32)

@@ -58,11 +58,6 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(ml_dtypes.bfloat16) if name == "bf16" else np.dtype(DTYPES[name].numpy)
 
 
-def _poisoned(shape: list[int], dtype: np.dtype) -> np.ndarray:
-    """An array of exactly this size whose elements no kernel would leave by accident."""
-    return np.full(int(np.prod(shape)) * dtype.itemsize, 0xAB, np.uint8).view(dtype).reshape(shape)
-
-
 @dataclass
 class Kernel:
     """A compiled kernel; calling it checks the status and returns one array or a tuple."""
