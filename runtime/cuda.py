@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-from . import cubin_cache, dlpack
+from . import cubin_cache, dlpack, gpu_device
 from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
-from .gpu_device import StatusWords
 
 _OUT_OF_MEMORY, _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 2, 209, 200, 218, 222
 _HOST_PORTABLE_MAPPED = 3
@@ -59,7 +57,7 @@ def check(code: int, what: str) -> None:
     raise DeviceError(f"{what}: {message} (CUDA error {code})", code)
 
 
-class Device:
+class Device(gpu_device.Device):
     """One GPU and its primary context."""
 
     kind, arch, dlpack = "cuda", "nvptx64", dlpack.CUDA
@@ -138,14 +136,6 @@ class Device:
         return int(target.removeprefix("sm_").rstrip("a")), target.endswith("a")
 
     # -- memory ----------------------------------------------------------------------------------------------------
-    def allocate(self, size: int, stream: int = 0) -> Memory:
-        """Uninitialised device memory, in the order of `stream`; freed in that order when the object goes."""
-        return Memory(self, size, stream)
-
-    def mapped(self, count: int) -> Mapped:
-        """`count` int32 in host memory that the device can write."""
-        return Mapped(self, count)
-
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
@@ -154,47 +144,28 @@ class Device:
             )
             check(code, f"copying {size} bytes")
 
-
-class Memory:
-    """A block of device memory."""
-
-    def __init__(self, device: Device, size: int, stream: int):
-        device.use()
-        self.device, self.size, self.stream = device, size, stream
+    def take(self, size: int, stream: int) -> int:
+        """The pointer of at least `size` bytes of new device memory."""
         pointer = ctypes.c_uint64()
         code = driver().cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)), ctypes.c_void_p(stream))
-        check(code, f"allocating {size} bytes on {device}")
-        self.pointer = pointer.value
+        check(code, f"allocating {size} bytes on {self}")
+        return pointer.value
 
-    def __del__(self) -> None:
-        pointer, self.pointer = getattr(self, "pointer", 0), 0
-        if pointer:
-            try:
-                self.device.use()
-                driver().cuMemFreeAsync(ctypes.c_uint64(pointer), ctypes.c_void_p(self.stream))
-            except Exception:  # the process is ending
-                pass
+    def give_back(self, pointer: int, stream: int) -> None:
+        """Free what `take` gave, in the order of `stream`."""
+        driver().cuMemFreeAsync(ctypes.c_uint64(pointer), ctypes.c_void_p(stream))
 
-
-class Mapped(StatusWords):
-    """`count` int32 in host memory that the device can write."""
-
-    def __init__(self, device: Device, count: int):
-        device.use()
+    def take_host(self, size: int) -> tuple[int, int]:
+        """Addresses, on the host and on the device, of new host memory that the device can write."""
         address, pointer = ctypes.c_void_p(), ctypes.c_uint64()
-        size = max(4 * count, 4)
-        check(
-            driver().cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED),
-            "allocating mapped memory",
-        )
+        code = driver().cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
+        check(code, "allocating mapped memory")
         check(driver().cuMemHostGetDevicePointer_v2(ctypes.byref(pointer), address, 0), "mapping memory")
-        super().__init__(address.value or 0, pointer.value, count)
+        return address.value or 0, pointer.value
 
-    def __del__(self) -> None:
-        try:
-            driver().cuMemFreeHost(ctypes.c_void_p(self.address))
-        except Exception:  # the process is ending
-            pass
+    def give_back_host(self, address: int) -> None:
+        """Free what `take_host` gave."""
+        driver().cuMemFreeHost(ctypes.c_void_p(address))
 
 
 class Module:
@@ -291,15 +262,11 @@ class TensorMap:
 
 
 _devices: dict[int, Device] = {}
-_lock = threading.Lock()
 
 
 def device(index: int = 0) -> Device:
     """The device number `index`."""
-    with _lock:
-        if index not in _devices:
-            _devices[index] = Device(index)
-        return _devices[index]
+    return gpu_device.opened(_devices, index, Device)
 
 
 def check_device(arch: str, device: Device) -> None:

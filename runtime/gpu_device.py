@@ -1,19 +1,25 @@
-"""What the runtime asks of a GPU's driver, whoever made it: `cuda.Device` and `hip.Device` answer alike."""
+"""What the runtime asks of a GPU's driver, whoever made it, and what NVIDIA's and AMD's share (`cuda.py`, `hip.py`)."""
 
 from __future__ import annotations
 
 import ctypes
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 # (function, grid x y z, block x y z, dynamic shared memory, stream, parameters, None) -> error code
 Launch = Callable[..., int]
+D = TypeVar("D")
+_opening = threading.Lock()
 
 
-class Memory(Protocol):
-    """A block of device memory that is freed when the object goes."""
-
-    pointer: int
+def opened(devices: dict[int, D], index: int, make: Callable[[int], D]) -> D:
+    """The device number `index` of `devices`, made when it is first asked for: one object in all threads."""
+    with _opening:
+        if index not in devices:
+            devices[index] = make(index)
+        return devices[index]
 
 
 class TensorMap(Protocol):
@@ -34,27 +40,7 @@ class Module(Protocol):
         ...
 
 
-class StatusWords:
-    """`count` int32 at `address` in host memory, which the device writes through `pointer`; zero at first."""
-
-    def __init__(self, address: int, pointer: int, count: int):
-        self.address, self.pointer, self.count = address, pointer, max(count, 1)
-        size = 4 * self.count
-        self._bytes = (ctypes.c_char * size).from_address(address)
-        self._values = (ctypes.c_int32 * self.count).from_address(address)
-        self._zero = bytes(size)
-        ctypes.memset(address, 0, size)
-
-    def take(self) -> tuple[int, int] | None:
-        """The first non-zero value as (position, value), or None; all are zero afterwards."""
-        if self._bytes.raw == self._zero:
-            return None
-        found = next((i, v) for i, v in enumerate(self._values) if v)
-        ctypes.memset(self.address, 0, len(self._zero))
-        return found
-
-
-class Device(Protocol):
+class Device(ABC):
     """One GPU. `kind` is "cuda" or "hip", `arch` that of targets whose code it may run, `dlpack` its number there."""
 
     kind: str
@@ -63,40 +49,110 @@ class Device(Protocol):
     index: int
     sms: int  # multiprocessors
 
+    @abstractmethod
     def use(self) -> None:
         """Make the device current in this thread."""
 
+    @abstractmethod
     def synchronize(self, stream: int = 0) -> None:
         """Wait for all work on a stream."""
 
-    def allocate(self, size: int, stream: int = 0) -> Memory:
-        """Uninitialised device memory, in the order of `stream`."""
-        ...
+    @abstractmethod
+    def check(self, code: int, what: str) -> None:
+        """Raise the DeviceError of a failed call."""
 
-    def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
-        """Copy between device and host memory, either way, in the order of `stream`."""
+    # -- code ------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def module(self, code: Sequence[bytes], name: str) -> Module:
+        """Load what the container of kernel `name` holds for the device."""
+
+    @abstractmethod
+    def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> TensorMap:  # fmt: skip
+        """A TMA descriptor (docs/contracts.md, section 11), on devices that have them."""
+
+    @abstractmethod
+    def launcher(self) -> Launch:
+        """The driver's function that launches a kernel."""
+
+    @abstractmethod
+    def require(self, target: str) -> None:
+        """A WrongDeviceError unless code for `target` runs here."""
+
+    @abstractmethod
+    def preference(self, target: str) -> Any:
+        """How good `target` is for this device, to be compared with others that run here."""
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def allocate(self, size: int, stream: int = 0) -> Memory:
+        """Uninitialised device memory, in the order of `stream`; freed in that order when the object goes."""
+        return Memory(self, size, stream)
 
     def mapped(self, count: int) -> StatusWords:
         """`count` int32 in host memory that the device can write."""
-        ...
+        return StatusWords(self, count)
 
-    def module(self, code: Sequence[bytes], name: str) -> Module:
-        """Load what the container of kernel `name` holds for the device."""
-        ...
+    @abstractmethod
+    def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
+        """Copy between device and host memory, either way, in the order of `stream`."""
 
-    def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> TensorMap:  # fmt: skip
-        """A TMA descriptor (docs/contracts.md, section 11), on devices that have them."""
-        ...
+    @abstractmethod
+    def take(self, size: int, stream: int) -> int:
+        """The pointer of at least `size` bytes of new device memory."""
 
-    def launcher(self) -> Launch:
-        """The driver's function that launches a kernel."""
-        ...
+    @abstractmethod
+    def give_back(self, pointer: int, stream: int) -> None:
+        """Free what `take` gave, in the order of `stream`."""
 
-    def check(self, code: int, what: str) -> None:
-        """Raise the error of a failed call."""
+    @abstractmethod
+    def take_host(self, size: int) -> tuple[int, int]:
+        """Addresses, on the host and on the device, of new host memory that the device can write."""
 
-    def require(self, target: str) -> None:
-        """A LaminaRuntimeError unless code for `target` runs here."""
+    @abstractmethod
+    def give_back_host(self, address: int) -> None:
+        """Free what `take_host` gave."""
 
-    def preference(self, target: str) -> Any:
-        """How good `target` is for this device, to be compared with others that run here."""
+
+class Memory:
+    """A block of device memory that is freed, in the order of `stream`, when the object goes."""
+
+    def __init__(self, device: Device, size: int, stream: int):
+        device.use()
+        self.device, self.size, self.stream = device, size, stream
+        self.pointer = device.take(size, stream)
+
+    def __del__(self) -> None:
+        pointer, self.pointer = getattr(self, "pointer", 0), 0
+        if pointer:
+            try:
+                self.device.use()
+                self.device.give_back(pointer, self.stream)
+            except Exception:  # the process is ending
+                pass
+
+
+class StatusWords:
+    """`count` int32 at `address` in host memory, which the device writes through `pointer`; zero at first."""
+
+    def __init__(self, device: Device, count: int):
+        device.use()
+        self.device, self.count = device, max(count, 1)
+        size = 4 * self.count
+        self.address, self.pointer = device.take_host(size)
+        self._bytes = (ctypes.c_char * size).from_address(self.address)
+        self._values = (ctypes.c_int32 * self.count).from_address(self.address)
+        self._zero = bytes(size)
+        ctypes.memset(self.address, 0, size)
+
+    def __del__(self) -> None:
+        try:
+            self.device.give_back_host(self.address)
+        except Exception:  # the process is ending, or there is no memory
+            pass
+
+    def take(self) -> tuple[int, int] | None:
+        """The first non-zero value as (position, value), or None; all are zero afterwards."""
+        if self._bytes.raw == self._zero:
+            return None
+        found = next((i, v) for i, v in enumerate(self._values) if v)
+        ctypes.memset(self.address, 0, len(self._zero))
+        return found

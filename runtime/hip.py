@@ -1,20 +1,18 @@
 """AMD's HIP runtime through ctypes: devices, code, memory, launches. Only `libamdhip64` is needed.
 
 The same interface as `cuda.py` (`gpu_device.Device`). HIP has no contexts to keep: a thread chooses its device. Every
-call is checked; what fails is a HipError that says what to do.
+call is checked; what fails is a DeviceError (errors.py) that says what to do.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
-from . import dlpack
-from .errors import LaminaRuntimeError
-from .gpu_device import StatusWords
+from . import dlpack, gpu_device
+from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
 _OUT_OF_MEMORY, _BAD_IMAGE, _NO_DEVICE, _NO_BINARY = 2, 200, 100, 209
@@ -24,28 +22,21 @@ _COPY_DEFAULT = 4  # hipMemcpyDefault: the pointers tell the direction
 _ATTRIBUTE_MULTIPROCESSORS = 63
 # hipDeviceProp_t as `hipGetDevicePropertiesR0600` writes it, from ROCm 6.0 on
 _PROPERTIES_BYTES, _NAME_AT, _ARCH_AT, _TEXT = 4096, 0, 1160, 256
-
-
-class HipError(LaminaRuntimeError):
-    """HIP refused something; `code` is its number."""
-
-    def __init__(self, message: str, code: int = 0):
-        super().__init__(message)
-        self.code = code
+HipError = DeviceError  # the name under which callers catch what HIP refuses
 
 
 @functools.cache
 def driver() -> Any:
-    """HIP's library, initialised; HipError where there is none or no device."""
+    """HIP's library, initialised; NoDeviceError where there is none or no GPU, OldDriverError if it is too old."""
     library = _library()
     code = library.hipInit(0)
     if code:
-        raise HipError(
+        raise NoDeviceError(
             f"HIP cannot start (error {code}); is there an AMD GPU, and may this process use /dev/kfd?", code
         )
     for name in ("hipMallocAsync", "hipFreeAsync", "hipGetDevicePropertiesR0600"):
         if not hasattr(library, name):
-            raise HipError(f"the HIP library is too old (it has no {name}); ROCm 6.0 or newer is needed")
+            raise OldDriverError(f"the HIP library is too old (it has no {name}); ROCm 6.0 or newer is needed")
     library.hipGetErrorString.restype = ctypes.c_char_p
     pointer, number = ctypes.c_void_p, ctypes.c_uint
     library.hipModuleLaunchKernel.argtypes = [pointer, *[number] * 7, pointer, pointer, pointer]  # converts faster
@@ -59,17 +50,18 @@ def _library() -> Any:
             return ctypes.CDLL(name)
         except OSError as failed:
             error = error or failed
-    raise HipError(f"there is no HIP library here: {error}; install ROCm's libamdhip64")
+    raise NoDeviceError(f"there is no HIP library here: {error}; install ROCm's libamdhip64")
 
 
 def check(code: int, what: str) -> None:
-    """Raise the HipError of a failed call."""
+    """Raise the DeviceError of a failed call."""
     if not code:
         return
     message = (driver().hipGetErrorString(code) or b"unknown error").decode()
     if code == _OUT_OF_MEMORY:
         message += "; free device memory or make the problem smaller"
-    raise HipError(f"{what}: {message} (HIP error {code})", code)
+        raise DeviceMemoryError(f"{what}: {message} (HIP error {code})", code)
+    raise DeviceError(f"{what}: {message} (HIP error {code})", code)
 
 
 def architecture(full: str) -> str:
@@ -78,12 +70,12 @@ def architecture(full: str) -> str:
 
 
 def check_architecture(target: str, device: Device) -> None:
-    """A LaminaRuntimeError unless code for `target` is for the chip of `device`: code objects run on one kind only."""
+    """A WrongDeviceError unless code for `target` is for the chip of `device`: code objects run on one kind only."""
     if target != device.chip:
-        raise LaminaRuntimeError(f"the code is for {target}, and {device} cannot run it; compile for {device.chip}")
+        raise WrongDeviceError(f"the code is for {target}, and {device} cannot run it; compile for {device.chip}")
 
 
-class Device:
+class Device(gpu_device.Device):
     """One GPU."""
 
     kind, arch, dlpack = "hip", "amdgcn", dlpack.ROCM
@@ -95,7 +87,7 @@ class Device:
         if code != _NO_DEVICE:
             check(code, "counting devices")
         if not 0 <= index < count.value:
-            raise HipError(f"there is no device hip:{index}; this machine has {count.value} AMD GPU(s)")
+            raise NoDeviceError(f"there is no device hip:{index}; this machine has {count.value} AMD GPU(s)")
         self.index = index
         properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
         check(hip.hipGetDevicePropertiesR0600(properties, index), f"opening hip:{index}")
@@ -130,18 +122,18 @@ class Device:
 
     def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> Any:  # fmt: skip
         """AMD GPUs have no TMA, and no kernel for them asks for a descriptor."""
-        raise HipError(f"{self} has no tensor descriptors; the code is for another GPU")
+        raise WrongDeviceError(f"{self} has no tensor descriptors; the code is for another GPU")
 
     def launcher(self) -> Any:
         """`hipModuleLaunchKernel`."""
         return driver().hipModuleLaunchKernel
 
     def check(self, code: int, what: str) -> None:
-        """Raise the HipError of a failed call."""
+        """Raise the DeviceError of a failed call."""
         check(code, what)
 
     def require(self, target: str) -> None:
-        """A LaminaRuntimeError unless code for `target` runs here."""
+        """A WrongDeviceError unless code for `target` runs here."""
         check_architecture(target, self)
 
     def preference(self, target: str) -> Any:
@@ -149,14 +141,6 @@ class Device:
         return target
 
     # -- memory ----------------------------------------------------------------------------------------------------
-    def allocate(self, size: int, stream: int = 0) -> Memory:
-        """Uninitialised device memory, in the order of `stream`; freed in that order when the object goes."""
-        return Memory(self, size, stream)
-
-    def mapped(self, count: int) -> Mapped:
-        """`count` int32 in host memory that the device can write."""
-        return Mapped(self, count)
-
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
@@ -169,48 +153,29 @@ class Device:
             )
             check(code, f"copying {size} bytes")
 
-
-class Memory:
-    """A block of device memory, in whole granules: kernels may read the last one of a buffer to its end."""
-
-    def __init__(self, device: Device, size: int, stream: int):
-        device.use()
-        self.device, self.size, self.stream = device, size, stream
+    def take(self, size: int, stream: int) -> int:
+        """The pointer of new device memory, in whole granules: kernels may read the last one of a buffer to its end."""
         pointer = ctypes.c_void_p()
         whole = ctypes.c_size_t(max(-(-size // _GRANULE) * _GRANULE, _GRANULE))
         code = driver().hipMallocAsync(ctypes.byref(pointer), whole, ctypes.c_void_p(stream))
-        check(code, f"allocating {size} bytes on {device}")
-        self.pointer = pointer.value or 0
+        check(code, f"allocating {size} bytes on {self}")
+        return pointer.value or 0
 
-    def __del__(self) -> None:
-        pointer, self.pointer = getattr(self, "pointer", 0), 0
-        if pointer:
-            try:
-                self.device.use()
-                driver().hipFreeAsync(ctypes.c_void_p(pointer), ctypes.c_void_p(self.stream))
-            except Exception:  # the process is ending
-                pass
+    def give_back(self, pointer: int, stream: int) -> None:
+        """Free what `take` gave, in the order of `stream`."""
+        driver().hipFreeAsync(ctypes.c_void_p(pointer), ctypes.c_void_p(stream))
 
-
-class Mapped(StatusWords):
-    """`count` int32 in host memory that the device can write."""
-
-    def __init__(self, device: Device, count: int):
-        device.use()
+    def take_host(self, size: int) -> tuple[int, int]:
+        """Addresses, on the host and on the device, of new host memory that the device can write."""
         address, pointer = ctypes.c_void_p(), ctypes.c_void_p()
-        size = max(4 * count, 4)
-        check(
-            driver().hipHostMalloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED),
-            "allocating mapped memory",
-        )
+        code = driver().hipHostMalloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
+        check(code, "allocating mapped memory")
         check(driver().hipHostGetDevicePointer(ctypes.byref(pointer), address, 0), "mapping memory")
-        super().__init__(address.value or 0, pointer.value or 0, count)
+        return address.value or 0, pointer.value or 0
 
-    def __del__(self) -> None:
-        try:
-            driver().hipHostFree(ctypes.c_void_p(self.address))
-        except Exception:  # the process is ending
-            pass
+    def give_back_host(self, address: int) -> None:
+        """Free what `take_host` gave."""
+        driver().hipHostFree(ctypes.c_void_p(address))
 
 
 class Module:
@@ -222,7 +187,7 @@ class Module:
         self._handle = ctypes.c_void_p()
         code = driver().hipModuleLoadData(ctypes.byref(self._handle), image)
         if code in (_BAD_IMAGE, _NO_BINARY):
-            raise HipError(f"HIP cannot load kernel '{name}' on {device}; compile for {device.chip}", code)
+            raise WrongDeviceError(f"HIP cannot load kernel '{name}' on {device}; compile for {device.chip}", code)
         check(code, f"loading kernel '{name}'")
 
     def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
@@ -234,12 +199,8 @@ class Module:
 
 
 _devices: dict[int, Device] = {}
-_lock = threading.Lock()
 
 
 def device(index: int = 0) -> Device:
     """The device number `index`."""
-    with _lock:
-        if index not in _devices:
-            _devices[index] = Device(index)
-        return _devices[index]
+    return gpu_device.opened(_devices, index, Device)
