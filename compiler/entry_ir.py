@@ -1,0 +1,168 @@
+"""What native entries share, as LLVM IR: that for numpy arrays (`support_array_ir.py`) and those of parts under torch.
+
+An entry is a builtin of CPython (`runtime/entry.py`) that reads a table %t of 8-byte slots. Tables differ: functions here
+take `slots`, the numbers of a table's slots by name. A slot that they load has the same name in all tables.
+
+    @entry_same       two arrays of numbers agree
+    @entry_int        a Python int has the memoised value
+    @entry_arguments  each argument is as its row expects
+    @entry_perform    the program, with the GIL or without
+    @entry_release    the outputs of a failed call go
+    block `slow`      the next table, at last Python
+
+All are internal and inlined into the one entry that calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Where every Python object keeps its class.
+CLASS = 8
+
+
+def load_slot(slots: Mapping[str, int], result: str, name: str, type: str = "ptr") -> str:
+    """IR that loads a slot of the table %t; its address is %`result`.a."""
+    return f"%{result}.a = getelementptr i64, ptr %t, i64 {slots[name]}\n  %{result} = load {type}, ptr %{result}.a"
+
+
+def load_word(result: str, row: str, index: int, type: str = "i64") -> str:
+    """IR that loads a word of the table row %`row`."""
+    return f"%{result}.a = getelementptr i64, ptr %{row}, i64 {index}\n  %{result} = load {type}, ptr %{result}.a"
+
+
+def load_field(result: str, object: str, offset: int, type: str = "ptr") -> str:
+    """IR that loads the field of the Python object %`object` at `offset` bytes."""
+    return f"%{result}.a = getelementptr i8, ptr %{object}, i64 {offset}\n  %{result} = load {type}, ptr %{result}.a"
+
+
+SAME = """
+; do n numbers of two arrays agree?
+define internal i1 @entry_same(ptr %a, ptr %b, i64 %n) nounwind {
+e: br label %l
+l: %i = phi i64 [0, %e], [%j, %c]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %compare, label %yes
+compare:
+  %pa = getelementptr i64, ptr %a, i64 %i
+  %pb = getelementptr i64, ptr %b, i64 %i
+  %va = load i64, ptr %pa
+  %vb = load i64, ptr %pb
+  %eq = icmp eq i64 %va, %vb
+  br i1 %eq, label %c, label %no
+c: %j = add i64 %i, 1
+  br label %l
+yes: ret i1 true
+no: ret i1 false
+}
+"""
+
+
+def int_check(slots: Mapping[str, int]) -> str:
+    """`i1 @entry_int(%t, %o, %want)`: is %o exactly an int, and %want?"""
+    return f"""
+define internal i1 @entry_int(ptr %t, ptr %o, i64 %want) nounwind {{
+  %overflow = alloca i32
+  {load_field("type", "o", CLASS)}
+  {load_slot(slots, "class", "int_class")}
+  %is = icmp eq ptr %type, %class
+  br i1 %is, label %value, label %no
+value:
+  {load_slot(slots, "get", "long_value")}
+  store i32 0, ptr %overflow
+  %v = call i64 %get(ptr %o, ptr %overflow)
+  %ok = icmp eq i64 %v, %want
+  ret i1 %ok
+no: ret i1 false
+}}
+"""
+
+
+def arguments_check(slots: Mapping[str, int], check: str, words: int) -> str:
+    """`i1 @entry_arguments(%t, %args, %n, %buffers)`: does function `check` accept each argument, by its row of `words`?"""
+    return f"""
+define internal i1 @entry_arguments(ptr %t, ptr %args, i64 %n, ptr %buffers) nounwind {{
+e:
+  {load_slot(slots, "rows", "argument_table")}
+  br label %l
+l: %i = phi i64 [0, %e], [%j, %c]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %look, label %yes
+look:
+  %oa = getelementptr ptr, ptr %args, i64 %i
+  %o = load ptr, ptr %oa
+  %ri = mul i64 %i, {words}
+  %row = getelementptr i64, ptr %rows, i64 %ri
+  %ok = call i1 @{check}(ptr %t, ptr %o, ptr %row, ptr %buffers)
+  br i1 %ok, label %c, label %no
+c: %j = add i64 %i, 1
+  br label %l
+yes: ret i1 true
+no: ret i1 false
+}}
+"""
+
+
+def perform(slots: Mapping[str, int]) -> str:
+    """`i32 @entry_perform(%t, %buffers, %shared)`: the program's status; `release`: without the GIL, since it takes long.
+
+    The caller holds the word `busy`, and leaves a failure's status in the shared cells (`runtime/entry.py`).
+    """
+    return f"""
+define internal i32 @entry_perform(ptr %t, ptr %buffers, ptr %shared) nounwind {{
+  %arena.a = getelementptr i64, ptr %shared, i64 1
+  %arena = load ptr, ptr %arena.a
+  {load_slot(slots, "ab", "arena_buffer", "i64")}
+  %ad = getelementptr ptr, ptr %buffers, i64 %ab
+  store ptr %arena, ptr %ad
+  {load_slot(slots, "main", "main")}
+  {load_slot(slots, "context", "context")}
+  {load_slot(slots, "dims", "dims")}
+  {load_slot(slots, "release", "release", "i64")}
+  %long = icmp ne i64 %release, 0
+  br i1 %long, label %free, label %held
+held:
+  %status.held = call i32 %main(ptr %context, ptr %buffers, ptr %dims)
+  ret i32 %status.held
+free:
+  {load_slot(slots, "save", "save_thread")}
+  {load_slot(slots, "restore", "restore_thread")}
+  %state = call ptr %save()
+  %status.free = call i32 %main(ptr %context, ptr %buffers, ptr %dims)
+  call void %restore(ptr %state)
+  ret i32 %status.free
+}}
+"""
+
+
+def release(slots: Mapping[str, int], name: str, returns: str) -> str:
+    """`@entry_release(%t, %handles, %n)`: call the function in slot `name`, which returns a `returns`, on n handles."""
+    return f"""
+define internal void @entry_release(ptr %t, ptr %handles, i64 %n) nounwind {{
+e:
+  {load_slot(slots, "drop", name)}
+  br label %l
+l: %i = phi i64 [0, %e], [%j, %one]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %one, label %done
+one:
+  %ha = getelementptr ptr, ptr %handles, i64 %i
+  %h = load ptr, ptr %ha
+  call {returns} %drop(ptr %h)
+  %j = add i64 %i, 1
+  br label %l
+done: ret void
+}}
+"""
+
+
+def slow(slots: Mapping[str, int]) -> str:
+    """The last block of an entry: the same call of what the slot `slow` names."""
+    return f"""
+slow:
+  {load_slot(slots, "callable", "slow")}
+  {load_slot(slots, "vector", "vectorcall")}
+  %answer = call ptr %vector(ptr %callable, ptr %args, i64 %n, ptr null)
+  ret ptr %answer
+}}
+"""
