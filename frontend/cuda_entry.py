@@ -20,7 +20,8 @@ from ..runtime.entry import Chain, addresses
 from ..runtime.gpu_program import DEVICE_ALIGN
 from ..runtime.gpu_walk import Copy, Walk
 from . import native_entry, weights
-from .cuda_entry_code import CUDA_SLOT, STEP_WORDS, cuda_entry_ir
+from .cuda_entry_code import cuda_entry_ir
+from .entry_table import CUDA_SLOT, STEP_WORDS
 from .native_entry import Support, Table
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """LLVM IR of the native entry: one checked, table-driven C function behind every compiled part.
 
 It has CPython's METH_FASTCALL signature, so a part is a builtin: 0.4 µs a call, where ctypes and `data_ptr()` from
-Python take some µs. Everything it needs lies in a table of 8-byte slots, whose address is the content of `self` (a bytes
-object): addresses of functions, expected arguments, memoised sizes. Nothing is imported, so the image links against nothing.
+Python take some µs. Everything it needs lies in a table of 8-byte slots (`entry_table.py`), whose address is the content of
+`self` (a bytes object): addresses of functions, expected arguments, memoised sizes. Nothing is imported, so the image links
+against nothing. Entries on GPUs begin and end in the same way (`cuda_entry_code.py`).
 
     for each argument   exact type, number of dims, sizes and strides as memoised; ints equal;
                         weights: same object, same pointer, same version
@@ -13,72 +14,43 @@ object): addresses of functions, expected arguments, memoised sizes. Nothing is 
 
 from __future__ import annotations
 
-# Slots of the table, in order.
-SLOTS = (
-    # functions
-    "get_data_ptr", "get_dim", "get_sizes", "get_strides", "empty_strided", "delete_tensor", "wrap",
-    "tuple_new", "tuple_set", "vectorcall", "long_value", "save_thread", "restore_thread", "get_threads",
-    # facts of torch and Python
-    "tensor_class", "parameter_class", "int_class", "tensor_offset", "version_outer", "version_inner",
-    # the program
-    "main", "context", "threads", "buffers", "dims",
-    # the signature as memoised
-    "arguments", "argument_table", "outputs", "output_table",
-    # state
-    "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "release", "slow",
-)  # fmt: skip
-# Where the content of a bytes object starts.
-BYTES_DATA = bytes.__basicsize__ - 1
-SLOT = {name: i for i, name in enumerate(SLOTS)}
+from functools import partial
 
-# Rows of the argument table: kind; then by kind; then the slot of `buffers` that gets the pointer.
-TENSOR, INT, WEIGHT = 0, 1, 2
-ARGUMENT_WORDS = 6  # tensor: dims, &sizes, &strides, buffer | int: value | weight: object, pointer, version
-OUTPUT_WORDS = 5  # dims, &sizes, &strides, dtype code, buffer
+from ..compiler.entry_ir import (
+    CLASS,
+    SAME,
+    arguments_check,
+    int_check,
+    load_field,
+    load_slot,
+    load_word,
+    perform,
+    release,
+    slow,
+)
+from .entry_table import ARGUMENT_WORDS, BYTES_DATA, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT
+
+_slot = partial(load_slot, SLOT)
 
 
 def entry_ir() -> str:
     """The module; it defines `lamina_entry`."""
-    return HELPERS + _PERFORM + _ENTRY + RESULTS
+    return (
+        HELPERS
+        + arguments_check(SLOT, "check", ARGUMENT_WORDS)
+        + perform(SLOT)
+        + opening(_BUSY)
+        + _FACTS
+        + outputs("i32 0, i32 -1")
+        + _RUN
+        + RESULTS
+    )
 
 
-def load_slot(result: str, number: int, type: str = "ptr") -> str:
-    """IR that loads slot `number` of the table %t."""
-    return f"%{result}.a = getelementptr i64, ptr %t, i64 {number}\n  %{result} = load {type}, ptr %{result}.a"
-
-
-def _slot(result: str, name: str, type: str = "ptr") -> str:
-    return load_slot(result, SLOT[name], type)
-
-
-def load_word(result: str, row: str, index: int, type: str = "i64") -> str:
-    """IR that loads a word of the table row %`row`."""
-    return f"%{result}.a = getelementptr i64, ptr %{row}, i64 {index}\n  %{result} = load {type}, ptr %{result}.a"
-
-
-HELPERS = f"""
-; do n numbers of two arrays agree?
-define internal i1 @same(ptr %a, ptr %b, i64 %n) {{
-e: br label %l
-l: %i = phi i64 [0, %e], [%j, %c]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %c0, label %yes
-c0:
-  %pa = getelementptr i64, ptr %a, i64 %i
-  %pb = getelementptr i64, ptr %b, i64 %i
-  %va = load i64, ptr %pa
-  %vb = load i64, ptr %pb
-  %eq = icmp eq i64 %va, %vb
-  br i1 %eq, label %c, label %no
-c: %j = add i64 %i, 1
-  br label %l
-yes: ret i1 true
-no: ret i1 false
-}}
+_HELPERS = f"""
 ; exactly a Tensor or a Parameter?
 define internal i1 @tensor(ptr %t, ptr %o) {{
-  %ta = getelementptr i8, ptr %o, i64 8
-  %type = load ptr, ptr %ta
+  {load_field("type", "o", CLASS)}
   {_slot("tc", "tensor_class")}
   {_slot("pc", "parameter_class")}
   %x = icmp eq ptr %type, %tc
@@ -124,30 +96,21 @@ sizes:
   {_slot("fs", "get_sizes")}
   %r1 = call i32 %fs(ptr %h, ptr %tmp)
   %sz = load ptr, ptr %tmp
-  %szok = call i1 @same(ptr %sz, ptr %w2, i64 %nd)
+  %szok = call i1 @entry_same(ptr %sz, ptr %w2, i64 %nd)
   br i1 %szok, label %strides, label %no
 strides:
   {_slot("ft", "get_strides")}
   %r2 = call i32 %ft(ptr %h, ptr %tmp)
   %st = load ptr, ptr %tmp
-  %stok = call i1 @same(ptr %st, ptr %w3, i64 %nd)
+  %stok = call i1 @entry_same(ptr %st, ptr %w3, i64 %nd)
   br i1 %stok, label %put, label %no
 put:
   %p = call ptr @data(ptr %t, ptr %h)
   store ptr %p, ptr %dst
   ret i1 true
 int:
-  %ta = getelementptr i8, ptr %o, i64 8
-  %type = load ptr, ptr %ta
-  {_slot("ic", "int_class")}
-  %isint = icmp eq ptr %type, %ic
-  br i1 %isint, label %value, label %no
-value:
-  {_slot("fl", "long_value")}
-  store i32 0, ptr %tmp
-  %v = call i64 %fl(ptr %o, ptr %tmp)
-  %vok = icmp eq i64 %v, %w1
-  ret i1 %vok
+  %equal = call i1 @entry_int(ptr %t, ptr %o, i64 %w1)
+  ret i1 %equal
 weight:
   %oi = ptrtoint ptr %o to i64
   %same = icmp eq i64 %oi, %w1
@@ -179,50 +142,26 @@ no: ret i1 false
 }}
 """
 
-_PERFORM = f"""
-; the program; a failure's status is left for Python to raise, since the program may have written to arguments
-define internal i32 @perform(ptr %t, ptr %buffers, ptr %shared) {{
-  store i64 1, ptr %shared
-  %arena.a = getelementptr i64, ptr %shared, i64 1
-  %arena = load ptr, ptr %arena.a
-  {_slot("ab", "arena_buffer", "i64")}
-  %ad = getelementptr ptr, ptr %buffers, i64 %ab
-  store ptr %arena, ptr %ad
-  {_slot("main", "main")}
-  {_slot("context", "context")}
-  {_slot("dims", "dims")}
-  {_slot("release", "release", "i64")}
-  %long = icmp ne i64 %release, 0
-  br i1 %long, label %free, label %held
-held:
-  %status.held = call i32 %main(ptr %context, ptr %buffers, ptr %dims)
-  br label %ran
-free:
-  {_slot("save", "save_thread")}
-  {_slot("restore", "restore_thread")}
-  %state = call ptr %save()
-  %status.free = call i32 %main(ptr %context, ptr %buffers, ptr %dims)
-  call void %restore(ptr %state)
-  br label %ran
-ran:
-  %status = phi i32 [%status.held, %held], [%status.free, %free]
-  %code = zext i32 %status to i64
-  %code.a = getelementptr i64, ptr %shared, i64 2
-  store i64 %code, ptr %code.a
-  store i64 0, ptr %shared
-  ret i32 %status
-}}
-"""
+# The functions that every entry calls.
+HELPERS = SAME + int_check(SLOT) + _HELPERS + release(SLOT, "delete_tensor", "i32")
 
-_ENTRY = f"""
+_BUSY = f"""{_slot("shared", "shared")}
+  %busy = load i64, ptr %shared"""
+
+
+def opening(busy: str) -> str:
+    """How every entry begins: `lamina_entry` to a branch to `slow` or, with %t, %buffers and a word %tmp, to block `facts`.
+
+    `busy` defines %busy: 0 if the table may be used now. `facts` asks what else must hold, and goes to `arguments`.
+    """
+    return f"""
 define ptr @lamina_entry(ptr %self, ptr %args, i64 %n) {{
 entry:
-  %cell0 = getelementptr i8, ptr %self, i64 {BYTES_DATA}
-  %t = load ptr, ptr %cell0
+  {load_field("t", "self", BYTES_DATA)}
+  %tmp = alloca i64
   {_slot("buffers", "buffers")}
   {_slot("valid", "valid", "i64")}
-  {_slot("shared", "shared")}
-  %busy = load i64, ptr %shared
+  {busy}
   {_slot("want", "arguments", "i64")}
   {_slot("cell", "epoch_cell")}
   {_slot("epoch", "epoch", "i64")}
@@ -234,37 +173,36 @@ entry:
   %ok01 = and i1 %ok0, %ok1
   %ok23 = and i1 %ok2, %ok3
   %ok = and i1 %ok01, %ok23
-  br i1 %ok, label %threads, label %slow
-threads:
-  %count = alloca i32
+  br i1 %ok, label %facts, label %slow
+"""
+
+
+_FACTS = f"""
+facts:
   {_slot("fth", "get_threads")}
-  %rth = call i32 %fth(ptr %count)
-  %th32 = load i32, ptr %count
+  %rth = call i32 %fth(ptr %tmp)
+  %th32 = load i32, ptr %tmp
   %th = zext i32 %th32 to i64
   {_slot("thwant", "threads", "i64")}
   %thok = icmp eq i64 %th, %thwant
-  br i1 %thok, label %args0, label %slow
-args0:
-  {_slot("rows", "argument_table")}
-  br label %arg
-arg:
-  %i = phi i64 [0, %args0], [%i1, %argok]
-  %imore = icmp slt i64 %i, %n
-  br i1 %imore, label %argcheck, label %outs
-argcheck:
-  %oa = getelementptr ptr, ptr %args, i64 %i
-  %o = load ptr, ptr %oa
-  %ri = mul i64 %i, {ARGUMENT_WORDS}
-  %row = getelementptr i64, ptr %rows, i64 %ri
-  %good = call i1 @check(ptr %t, ptr %o, ptr %row, ptr %buffers)
-  br i1 %good, label %argok, label %slow
-argok:
-  %i1 = add i64 %i, 1
-  br label %arg
+  br i1 %thok, label %arguments, label %slow
+"""
+
+
+def outputs(device: str, loads: str = "") -> str:
+    """From block `arguments`, which checks them, to block `run`, where %handles are %outputs tensors on `device`.
+
+    `device` is type and index as operands, `loads` defines what they name.
+    """
+    return f"""
+arguments:
+  %good = call i1 @entry_arguments(ptr %t, ptr %args, i64 %n, ptr %buffers)
+  br i1 %good, label %outs, label %slow
 outs:
   {_slot("outputs", "outputs", "i64")}
   {_slot("orows", "output_table")}
   {_slot("empty", "empty_strided")}
+  {loads}
   %handles = alloca ptr, i64 %outputs
   br label %out
 out:
@@ -280,7 +218,7 @@ alloc:
   {load_word("odt", "orow", 3, "i32")}
   {load_word("obuf", "orow", 4)}
   %ha = getelementptr ptr, ptr %handles, i64 %j
-  %rc = call i32 %empty(i64 %ond, ptr %osz, ptr %ost, i32 %odt, i32 0, i32 -1, ptr %ha)
+  %rc = call i32 %empty(i64 %ond, ptr %osz, ptr %ost, i32 %odt, {device}, ptr %ha)
   %rcok = icmp eq i32 %rc, 0
   br i1 %rcok, label %outok, label %undo
 outok:
@@ -290,14 +228,24 @@ outok:
   store ptr %op, ptr %od
   %j1 = add i64 %j, 1
   br label %out
+"""
+
+
+_RUN = """
 run:
-  %status = call i32 @perform(ptr %t, ptr %buffers, ptr %shared)
+  store i64 1, ptr %shared
+  %status = call i32 @entry_perform(ptr %t, ptr %buffers, ptr %shared)
+  ; a failure's status is left for Python to raise, since the program may have written to arguments
+  %code = zext i32 %status to i64
+  %code.a = getelementptr i64, ptr %shared, i64 2
+  store i64 %code, ptr %code.a
+  store i64 0, ptr %shared
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %results, label %undo
 """
 
 # How every entry ends: blocks `results` and `undo` (after `alloc` with %j outputs, or after `run`) and `slow`.
-RESULTS = f"""
+_RESULTS = f"""
 results:
   {_slot("tnew", "tuple_new")}
   {_slot("tset", "tuple_set")}
@@ -322,22 +270,7 @@ done:
 undo:
   ; a failed call: release the outputs made so far, then let the slow path do it again and raise
   %made = phi i64 [%j, %alloc], [%outputs, %run]
-  {_slot("drop2", "delete_tensor")}
-  br label %free
-free:
-  %f = phi i64 [0, %undo], [%f1, %freebody]
-  %fmore = icmp slt i64 %f, %made
-  br i1 %fmore, label %freebody, label %slow
-freebody:
-  %fa = getelementptr ptr, ptr %handles, i64 %f
-  %fh = load ptr, ptr %fa
-  %fd = call i32 %drop2(ptr %fh)
-  %f1 = add i64 %f, 1
-  br label %free
-slow:
-  {_slot("callable", "slow")}
-  {_slot("vector", "vectorcall")}
-  %answer = call ptr %vector(ptr %callable, ptr %args, i64 %n, ptr null)
-  ret ptr %answer
-}}
+  call void @entry_release(ptr %t, ptr %handles, i64 %made)
+  br label %slow
 """
+RESULTS = _RESULTS + slow(SLOT)

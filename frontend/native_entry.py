@@ -20,7 +20,8 @@ from ..runtime import entry
 from ..runtime.entry import SHARED, TINY, Chain, addresses
 from ..runtime.loader import Image
 from . import compat, weights
-from .entry_code import ARGUMENT_WORDS, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT, entry_ir
+from .entry_code import entry_ir
+from .entry_table import ARGUMENT_WORDS, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT
 from .launcher import Call, Native, eager_error
 
 # table slot -> exported name, in libtorch_cpu, libtorch_python and CPython

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from lamina.frontend import native_entry, weights
-from lamina.frontend.entry_code import SLOT
+from lamina.frontend.entry_table import SLOT
 from lamina.frontend.stats import COUNTERS
 
 

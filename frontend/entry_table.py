@@ -1,0 +1,47 @@
+"""The tables of native entries under torch: what `native_entry.py` and `cuda_entry.py` write and the code of entries reads."""
+
+from __future__ import annotations
+
+# Slots of the table, in order.
+SLOTS = (
+    # functions
+    "get_data_ptr", "get_dim", "get_sizes", "get_strides", "empty_strided", "delete_tensor", "wrap",
+    "tuple_new", "tuple_set", "vectorcall", "long_value", "save_thread", "restore_thread", "get_threads",
+    # facts of torch and Python
+    "tensor_class", "parameter_class", "int_class", "tensor_offset", "version_outer", "version_inner",
+    # the program
+    "main", "context", "threads", "buffers", "dims",
+    # the signature as memoised
+    "arguments", "argument_table", "outputs", "output_table",
+    # state
+    "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "release", "slow",
+)  # fmt: skip
+# Where the content of a bytes object starts.
+BYTES_DATA = bytes.__basicsize__ - 1
+SLOT = {name: i for i, name in enumerate(SLOTS)}
+
+# Rows of the argument table: kind; then by kind; then the slot of `buffers` that gets the pointer.
+TENSOR, INT, WEIGHT = 0, 1, 2
+ARGUMENT_WORDS = 6  # tensor: dims, &sizes, &strides, buffer | int: value | weight: object, pointer, version
+OUTPUT_WORDS = 5  # dims, &sizes, &strides, dtype code, buffer
+
+# What the table holds beyond a CPU's.
+CUDA_SLOTS = (
+    *SLOTS,
+    # functions of torch and of the driver
+    "get_device_type", "get_device_index", "get_stream", "current_context",
+    "launch_kernel", "copy_async", "move_map", "graph_launch", "set_node", "is_capturing",
+    # the device, and what arguments must be aligned to, less one
+    "device_type", "device_index", "device_context", "alignment",
+    # failed checks, the arena's buffers in the table of pointers
+    "busy", "status_words", "status_count", "arena_bytes", "arena_count", "arena_first", "arena_offsets", "byte_code",
+    # what is launched
+    "steps", "step_table", "maps", "map_table",
+    # its graph (0: none), nodes, and the pointers of the last call
+    "graph", "nodes", "node_table", "varying", "previous",
+)  # fmt: skip
+CUDA_SLOT = {name: i for i, name in enumerate(CUDA_SLOTS)}
+
+STEP_WORDS = 9  # function, grid, block, shared memory, &parameters | 0, to slot, from slot, bytes, offset
+MAP_WORDS = 3  # &descriptor, slot of its base, base now
+NODE_WORDS = 4  # node, &CUDA_KERNEL_NODE_PARAMS, &slots it reads, their number
