@@ -26,6 +26,7 @@ from ....dialects.dims import Dim
 from ..gpu_kernel import GpuKernel
 from ..hopper.ptx import Ptx
 from ..hopper.ring import Ring
+from ..hopper.warpgroups import specialise
 from ..hopper.wgmma import ROW_BYTES, Descriptors, undefined, zeros
 from ..matmul.wgmma import Operand
 from .edges import Edges
@@ -71,39 +72,12 @@ class FlashAttention:
 
     def emit(self) -> None:
         """Write the stage."""
-        b, ptx, stage = self.b, self.ptx, self.stage
         boxes = ((CHUNK, t.rows) for t in (self.q_tile, self.k_tile, self.v_tile))
-        self.descriptors = [stage.descriptor(o.matrix.entry(o.role(stage), x)) for o, x in zip(self.operands, boxes)]
-        b.bind("thread", stage.thread())
-        b.bind("first", stage.block())
-        b.bind("grid", b.value("gpu.grid_dim", (), b.index, dimension=b.attribute("#gpu<dim x>")))
-        b.bind("group", ptx.warpgroup())
-        one = ptx.compare("eq", dims.symbol("thread"), 0)
-
-        def initialise() -> list[ir.Value]:
-            for ring in (self.q_ring, self.k_ring, self.v_ring):
-                ring.initialise()
-            ptx.mbarrier_fence()
-            return []
-
-        b.branch(one, [], initialise)
-        stage.barrier()
-        fewer, more = self.tiles.registers
-
-        def produce() -> list[ir.Value]:
-            if fewer:
-                ptx.registers("decrease", fewer)
-            b.branch(one, [], self._produce)
-            return []
-
-        def consume() -> list[ir.Value]:
-            if more:
-                ptx.registers("increase", more)
-            self._consume()
-            return []
-
-        b.branch(ptx.compare("eq", dims.symbol("group"), 0), [], produce, consume)
-        stage.finish()
+        self.descriptors = [
+            self.stage.descriptor(o.matrix.entry(o.role(self.stage), box)) for o, box in zip(self.operands, boxes)
+        ]
+        rings = (self.q_ring, self.k_ring, self.v_ring)
+        specialise(self.ptx, rings, self.tiles.registers, self._produce, self._consume)
 
     # -- which tile ------------------------------------------------------------------------------------------------
     def _each_tile(self, name: str, carried: list[ir.Value], body: Any) -> list[ir.Value]:
@@ -140,7 +114,7 @@ class FlashAttention:
         return cut(part), cut(part + 1)
 
     # -- the producer ----------------------------------------------------------------------------------------------
-    def _produce(self) -> list[ir.Value]:
+    def _produce(self) -> None:
         b, rings = self.b, (self.q_ring, self.k_ring, self.v_ring)
 
         def tile(head: Dim, row: Dim, part: Dim, state: list[ir.Value]) -> list[ir.Value]:
@@ -159,7 +133,6 @@ class FlashAttention:
 
         start = [x for ring in rings for x in ring.start(producer=True)]
         self._each_tile("p", start, tile)
-        return []
 
     def _fill(self, which: int, state: list[ir.Value], head: Dim, number: Dim, in_rows: bool = False) -> list[ir.Value]:
         """Copy tile `number` of q (0), k (1) or v (2), or the tile from row `number` on, when its stage is empty."""

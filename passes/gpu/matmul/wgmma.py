@@ -24,6 +24,7 @@ from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import Ptx, round_up
 from ..hopper.ring import Ring
 from ..hopper.tma import Matrix
+from ..hopper.warpgroups import specialise
 from ..hopper.wgmma import Descriptors, SharedTile, zeros
 from ..thread_values import divisible
 from .epilogue import Epilogue, Limits
@@ -31,7 +32,7 @@ from .problem import Product
 from .tiles import Tiles
 
 GROUP = 8
-PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232  # of 168 that each of 384 threads starts with
+_REGISTERS = (40, 232)  # of the producer's and of a consumer's threads; each of 384 starts with 168
 
 
 @dataclass(frozen=True)
@@ -91,38 +92,12 @@ class WgmmaProduct:
 
     def emit(self) -> None:
         """Write the stage."""
-        b, ptx, stage = self.b, self.ptx, self.stage
         descriptors = [
-            stage.descriptor(o.matrix.entry(o.role(stage), shape.box)) for o, shape in zip(self.operands, self.shapes)
+            self.stage.descriptor(o.matrix.entry(o.role(self.stage), shape.box))
+            for o, shape in zip(self.operands, self.shapes)
         ]
-        b.bind("thread", stage.thread())
-        b.bind("first", stage.block())
-        b.bind("grid", b.value("gpu.grid_dim", (), b.index, dimension=b.attribute("#gpu<dim x>")))
-        b.bind("group", ptx.warpgroup())
-        one = ptx.compare("eq", dims.symbol("thread"), 0)
-
-        def initialise() -> list[ir.Value]:
-            self.ring.initialise()
-            ptx.mbarrier_fence()
-            return []
-
-        b.branch(one, [], initialise)
-        stage.barrier()
-
-        def produce() -> list[ir.Value]:
-            if self.tiles.consumers > 1:
-                ptx.registers("decrease", PRODUCER_REGISTERS)
-            b.branch(one, [], lambda: self._produce(descriptors))
-            return []
-
-        def consume() -> list[ir.Value]:
-            if self.tiles.consumers > 1:
-                ptx.registers("increase", CONSUMER_REGISTERS)
-            self._consume()
-            return []
-
-        b.branch(ptx.compare("eq", dims.symbol("group"), 0), [], produce, consume)
-        stage.finish()
+        registers = _REGISTERS if self.tiles.consumers > 1 else (0, 0)
+        specialise(self.ptx, (self.ring,), registers, lambda: self._produce(descriptors), self._consume)
 
     # -- which tile ------------------------------------------------------------------------------------------------
     def _place(self, unit: Dim) -> tuple[Dim, Dim, Dim, Dim]:
@@ -154,7 +129,7 @@ class WgmmaProduct:
         return dims.floordiv(total * part, splits), dims.floordiv(total * (part + 1), splits)
 
     # -- the producer ----------------------------------------------------------------------------------------------
-    def _produce(self, descriptors: Sequence[ir.Value]) -> list[ir.Value]:
+    def _produce(self, descriptors: Sequence[ir.Value]) -> None:
         b, ring = self.b, self.ring
 
         def tile(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
@@ -177,7 +152,6 @@ class WgmmaProduct:
         b.loop_carried(
             "pt", dims.symbol("first"), self.units, ring.start(producer=True), tile, step=dims.symbol("grid")
         )
-        return []
 
     def _copy(
         self, operand: Operand, shape: SharedTile, descriptor: ir.Value, batch: Dim, first: Dim, number: Dim, start: Dim,
