@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..dialects.record import Graph
 from ..runtime.artifact import Code, EntryCode, write_artifact
 from ..targets import get_target
 from .api import Program
@@ -18,13 +17,12 @@ if TYPE_CHECKING:
 def save(
     path: str | Path,
     programs: Mapping[str, Program],
-    graph: Graph,
     weights: Mapping[str, np.ndarray],
     state: Mapping[str, np.ndarray],
 ) -> Path:
     """Write an artifact with one entry, named `main`, and return its path.
 
-    `programs` are `graph` compiled for each target (aliases allowed: the target's own name is stored), `weights` its
+    `programs` are one graph compiled for each target (aliases allowed: the target's own name is stored), `weights` its
     weights and `state` the initial values of inputs that the program updates, by name.
     """
     return save_entries(path, {"main": programs}, {"main": {name: name for name in state}}, {**weights, **state})

@@ -72,10 +72,10 @@ def host_ir(plan: dict[str, Any]) -> str:
 def _entry(name: str, part: dict[str, Any], symbols: Sequence[str], counts: Sequence[int]) -> str:
     """One entry; `counts` are the numbers of inputs, weights, persistent and output buffers."""
     code = _Code(symbols, counts)
-    code.copies("before", part["before"])
+    code.copies(part["before"])
     prologue_copies = code.lines
     code.lines = []
-    code.copies("after", part["after"])
+    code.copies(part["after"])
     epilogue, code.lines = code.lines, []
 
     operands: list[int] = []
@@ -135,7 +135,7 @@ class _Code:
         lines, self.lines = self.lines, kept
         return lines
 
-    def copies(self, label: str, copies: Iterable[dict[str, Any]]) -> None:
+    def copies(self, copies: Iterable[dict[str, Any]]) -> None:
         """`memcpy` for each copy of the plan."""
         for copy in copies:
             to, source = self.pointer(*copy["to"]), self.pointer(*copy["from"])

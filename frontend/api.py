@@ -62,7 +62,7 @@ class Export:
         from ..compiler import artifact
 
         e = self.exported
-        return artifact.save(path, self.programs, e.graph, e.arrays(e.weights), e.arrays(e.state))
+        return artifact.save(path, self.programs, e.arrays(e.weights), e.arrays(e.state))
 
 
 def compile(  # noqa: A001

@@ -108,7 +108,7 @@ def from_program(
         if tensor is None:
             raise ExportError(f"input '{node.name}' is a {spec.kind.name}, which a program cannot hold")
         (state if node in mutated else weights)[names[node]] = tensor.detach()
-    results, outputs, labels = _results(functional, gm, names)
+    results, outputs, labels = _results(functional, gm)
     nodes = [n for n in gm.graph.nodes if n.op == "call_function" and not is_size(n)]
     order = [n for n in users if isinstance(n.meta.get("val"), torch.Tensor)]
     constant = [n for n in placeholders if n not in mutated and n not in users]
@@ -238,9 +238,7 @@ def _stored(program: ExportedProgram, spec: Any) -> torch.Tensor | None:
     return program.constants.get(spec.target)
 
 
-def _results(
-    program: ExportedProgram, gm: fx.GraphModule, names: Mapping[fx.Node, str]
-) -> tuple[list[Any], list[fx.Node], list[str]]:
+def _results(program: ExportedProgram, gm: fx.GraphModule) -> tuple[list[Any], list[fx.Node], list[str]]:
     """How each user output comes back; the nodes that are outputs of the record; their names."""
     returned = next(n for n in gm.graph.nodes if n.op == "output").args[0]
     results: list[Any] = []

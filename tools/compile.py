@@ -96,7 +96,7 @@ def write_artifact(
         for target in targets:
             programs[target] = compile_graph(graph, target, options, progress)
             times.update(programs[target].manifest["times"])
-    artifact.save(output, programs, graph, weights, state)
+    artifact.save(output, programs, weights, state)
     kernels = {name: facts for p in programs.values() for name, facts in p.manifest["kernels"].items()}
     for name, facts in kernels.items():
         if facts["reason"]:

@@ -70,7 +70,7 @@ def _emit(kernel: GpuKernel) -> None:
             continue
         while True:
             space, accesses = _loops(graph, stored, numel, results)
-            plan = _row_plan(graph, space, accesses, results)
+            plan = _row_plan(space, accesses, results)
             if plan is not None:
                 plans.append((plan, results))
                 break
@@ -82,7 +82,7 @@ def _emit(kernel: GpuKernel) -> None:
             if not long:
                 emit_pointwise(kernel, stored, results, numel)
                 break
-            if _is_only(graph, space, accesses, long):
+            if _is_only(space, accesses, long):
                 emit_reduction(kernel, stored, long[0].generic, results)
                 break
             emit_reduction(kernel, stored, long[-1].generic)  # the last one depends on no other
@@ -120,7 +120,7 @@ def _is_short(g: Generic, numel: Dim = MANY) -> bool:
     return (isinstance(length, int) and length <= most) or not is_combinable(g)
 
 
-def _is_only(graph: TensorGraph, space: Space, accesses: Probe, long: list[Reduction]) -> bool:
+def _is_only(space: Space, accesses: Probe, long: list[Reduction]) -> bool:
     """True if the results need one reduction, and only at their own flat position."""
     if len({(r.generic.arguments[-1], r.index) for r in long}) != 1 or accesses.branches:
         return False
@@ -129,7 +129,7 @@ def _is_only(graph: TensorGraph, space: Space, accesses: Probe, long: list[Reduc
     return accesses.ranges.linearize(long[0].index, shape) == accesses.ranges.simplify(space.values["f"])
 
 
-def _row_plan(graph: TensorGraph, space: Space, accesses: Probe, results: list[int]) -> RowPlan | None:
+def _row_plan(space: Space, accesses: Probe, results: list[int]) -> RowPlan | None:
     """The rows that the results consist of, or None if they are no rows of one length read in order."""
     if not accesses.reductions or accesses.branches:
         return None

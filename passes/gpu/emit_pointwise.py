@@ -37,7 +37,7 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
         return accesses
 
     small = isinstance(numel, int) and numel < 132 * 2 * THREADS  # rather more threads than wide loads
-    width = 1 if small else choose_width(graph, stored.values, values, probe, lambda _: True)
+    width = 1 if small else choose_width(values, probe, lambda _: True)
     vectors = dims.ceildiv(numel, width)
     unroll = 2 if isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % (2 * THREADS * width) == 0 else 1
     stage = kernel.stage(THREADS, (dims.ceildiv(vectors, THREADS * unroll), 1, 1))

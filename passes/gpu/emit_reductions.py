@@ -124,9 +124,7 @@ class _Stages:
             column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
             return self.probe(dims.symbol("r"), column, ranges)
 
-        width = choose_width(
-            self.kernel.graph, self.stored.values, [], probe, lambda w: isinstance(length, int) and length % w == 0
-        )
+        width = choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
         vectors = length // width if isinstance(length, int) else length
         threads, unroll = threads_for(length, width, self.kernel.wave) if chunks == 1 else (256, 0)
         per_block = max(1, 128 // threads)
@@ -168,7 +166,7 @@ class _Stages:
         def fits(width: int) -> bool:
             return isinstance(count, int) and count % width == 0 and count >= width * WARP
 
-        width = choose_width(self.kernel.graph, self.stored.values, [], probe, fits)
+        width = choose_width([], probe, fits)
         vectors = count // width if isinstance(count, int) else count
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(WARP * SLICES, (dims.ceildiv(vectors, WARP), chunks, 1))

@@ -146,9 +146,7 @@ def row_width(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> int:
 
     length = plan.length
     values = [graph.results[i] for i in plan.full]
-    return choose_width(
-        graph, stored.values, values, probe, lambda width: isinstance(length, int) and length % width == 0
-    )
+    return choose_width(values, probe, lambda width: isinstance(length, int) and length % width == 0)
 
 
 def _force(ev: ThreadValues, plan: RowPlan, r: Dim) -> None:

@@ -128,9 +128,7 @@ def emit_tiles(
             accesses.at(v, ranges.delinearize(ranges.simplify(flat(position)), graph.shape(v)))
         return accesses
 
-    width = choose_width(
-        graph, stored.values, values, probe, lambda w: isinstance(last.extent, int) and last.extent % w == 0
-    )
+    width = choose_width(values, probe, lambda w: isinstance(last.extent, int) and last.extent % w == 0)
     counts = [l.extent for l in others] + [dims.ceildiv(l.extent, SIDE) for l in (cross, last)]
     stage = kernel.stage(THREADS, (dims.product(counts), 1, 1))
     b = stage.b

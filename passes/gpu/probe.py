@@ -81,8 +81,6 @@ def _uniform(condition: Dim, width: int) -> bool:
 
 
 def choose_width(
-    graph: TensorGraph,
-    stored: set[ir.Value],
     results: Sequence[ir.Value],
     probe: Callable[[int], Probe],
     fits: Callable[[int], bool],

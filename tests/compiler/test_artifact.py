@@ -29,7 +29,7 @@ def test_compile_save_load(graph, tmp_path, monkeypatch):
     monkeypatch.setenv("LAMINA_INPROCESS", "1")
     program = compile_graph(graph, "native", Options(plain=True))
     w, start = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
-    path = artifact.save(tmp_path / "m.lamina", {"native": program}, graph, {"w": w}, {"state": start})
+    path = artifact.save(tmp_path / "m.lamina", {"native": program}, {"w": w}, {"state": start})
     model = lamina.load(path)
     x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     session = model.session()

@@ -99,14 +99,14 @@ def _along_rows(kernel: GpuKernel, product: Product, side: Side, rows: Dim) -> b
         inner, outer = (rows, product.k) if turned else (product.k, rows)
         ranges = Ranges({"outer": outer, "w": dims.floordiv(inner, width), LANE: width, "batch": product.batches})
         probe = Probe(kernel.graph, ranges, set())
-        _value(probe, product, side, turned, width * dims.symbol("w") + dims.symbol(LANE))
+        _value(probe, side, turned, width * dims.symbol("w") + dims.symbol(LANE))
         steps = [dims.linear_coefficient(offset, LANE) for _, offset in probe.loads]
         if all(s in (0, 1) for s in steps):
             return turned
     return False
 
 
-def _value(ev: ThreadValues | Probe, product: Product, side: Side, turned: bool, inner: Dim) -> ir.Value:
+def _value(ev: ThreadValues | Probe, side: Side, turned: bool, inner: Dim) -> ir.Value:
     """The operand's element at symbols `batch` and `outer` and position `inner`."""
     outer = dims.symbol("outer")
     row, k = (inner, outer) if turned else (outer, inner)
@@ -133,7 +133,7 @@ def _emit_copy(
     plane_size = batches * outer * pitch
 
     def write(ev: ThreadValues, position: Dim) -> None:
-        value = _value(ev, product, side, turned, position)
+        value = _value(ev, side, turned, position)
         made = _planes(ev, value) if planes > 1 else [value]
         for i, part in enumerate(made):
             ev.store(stage.scratch[number], i * plane_size + start + position, part)
@@ -183,7 +183,7 @@ def _emit_turn(kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim
 
         def read(at: Dim = at) -> list[ir.Value]:
             ranges = Ranges({"batch": batches, "outer": rows, str(at): k})
-            return [_value(ThreadValues(stage, ranges, 1), product, side, False, at)]
+            return [_value(ThreadValues(stage, ranges, 1), side, False, at)]
 
         inside = b.value("arith.andi", (exists, _less(stage, at, k)), b.i1)
         value = b.branch(inside, [b.f32], read, lambda: [b.constant(0.0, b.f32)])[0]

@@ -79,7 +79,7 @@ class TileOperand:
             whole = isinstance(extent, int) and extent % width == 0 and most % width == 0
             return whole and all(dims.linear_coefficient(at, LANE) in (0, 1) for _, at in probe(width).loads)
 
-        return choose_width(self.stage.kernel.graph, set(), [self.side.value], probe, fits)
+        return choose_width([self.side.value], probe, fits)
 
     # -- global memory -> registers -> shared memory ---------------------------------------------------------------
     def load(self, k0: ir.Value) -> list[list[ir.Value]]:

@@ -177,7 +177,7 @@ class WaveProduct:
             return accesses
 
         n = product.n
-        width = choose_width(graph, set(), graph.results, probe, lambda w: isinstance(n, int) and n % w == 0)
+        width = choose_width(graph.results, probe, lambda w: isinstance(n, int) and n % w == 0)
         return min(width, self.unit.results)
 
     def _flat(self, m: Dim, n: Dim) -> Dim:
