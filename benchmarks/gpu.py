@@ -10,17 +10,15 @@ median of rounds is shown. `copy` is the share of a device-to-device copy's band
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-
-Tensors = Sequence[torch.Tensor]
-CACHE = 256 * 1024 * 1024  # bytes of input sets that no cache holds
+from gpu_timing import CACHE, Captured, Tensors, attempt, error, interleaved, moved, save
 
 
 def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -51,53 +49,6 @@ def operands(names: str, rows: int, columns: int, dtype: torch.dtype) -> Tensors
         torch.randint(0, columns, (rows,), device="cuda") if n == "i" else torch.randn(made[n], device="cuda").to(dtype)
         for n in names
     ]
-
-
-def moved(given: Tensors, result: torch.Tensor) -> int:
-    """Bytes that must be read and written."""
-    return sum(t.numel() * t.element_size() for t in [*given, result])
-
-
-class Captured:
-    """A function on several sets of operands as a CUDA graph."""
-
-    def __init__(self, function: Callable[..., Any], sets: Sequence[Tensors], calls: int):
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                function(*sets[0])
-        torch.cuda.current_stream().wait_stream(stream)
-        self.calls = calls
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.kept = [function(*sets[i % len(sets)]) for i in range(calls)]
-
-    def microseconds(self) -> float:
-        """One call's time, by events around a replay."""
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1000 / self.calls
-
-
-def interleaved(captured: dict[str, Captured], rounds: int = 15) -> dict[str, float]:
-    """Medians of alternating replays."""
-    for c in captured.values():
-        c.microseconds()
-    times: dict[str, list[float]] = {name: [] for name in captured}
-    for _ in range(rounds):
-        for name, c in captured.items():
-            times[name].append(c.microseconds())
-    return {name: statistics.median(t) for name, t in times.items()}
-
-
-def error(made: torch.Tensor, exact: torch.Tensor) -> float:
-    """Relative Frobenius distance; NaN is infinite."""
-    found = float((made.double() - exact).norm() / exact.norm())
-    return found if found == found else float("inf")
 
 
 def measure(name: str, rows: int, columns: int, dtype: torch.dtype, inductor: bool) -> dict[str, Any]:
@@ -211,10 +162,11 @@ def main() -> None:
         for shape in given.shapes.split(","):
             rows, columns = map(int, shape.split("x"))
             for dtype in (torch.float32, torch.bfloat16):
-                try:
-                    line = measure(name, rows, columns, dtype, given.inductor)
-                except Exception as failure:
-                    print(f"{name} {shape} {dtype}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
+                line = attempt(
+                    f"{name} {shape} {dtype}",
+                    functools.partial(measure, name, rows, columns, dtype, given.inductor),
+                )
+                if line is None:
                     continue
                 lines.append(line)
                 times = "  ".join(f"{n} {t:8.2f}" for n, t in line["us"].items())
@@ -223,11 +175,7 @@ def main() -> None:
                     f"  against best {line['against best']:.2f}",
                     flush=True,
                 )
-    if given.json:
-        with open(given.json, "w") as file:
-            json.dump(
-                {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "lines": lines}, file, indent=1
-            )
+    save(given.json, lines)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from gpu_timing import CACHE, Captured, Tensors, by_group, error, interleaved, save
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from gpu import CACHE, Captured, Tensors, error, interleaved  # noqa: E402
 
 BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -203,6 +198,13 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
+def shown(line: dict[str, Any]) -> str:
+    """A line for people."""
+    times = "  ".join(f"{n} {t:8.1f}" for n, t in line["us"].items())
+    ratio = f"{line['tflops']:4} TFLOP/s  of best {line['against best']:.2f}"
+    return f"{line['case']:36}{times}  {ratio}  error {line['error']:.1e}  {line['compile s']} s"
+
+
 def main() -> None:
     """Run the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -214,26 +216,13 @@ def main() -> None:
 
     print(torch.cuda.get_device_name(0), torch.__version__)
     lines: list[dict[str, Any]] = []
-    for group, cases in GROUPS.items():
-        if given.only and group not in given.only.split(","):
-            continue
-        for case in cases:
-            try:
-                line = {"group": group, **measure(case)}
-            except Exception as failure:
-                print(f"{case.name}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
-                continue
-            lines.append(line)
-            times = "  ".join(f"{n} {t:8.1f}" for n, t in line["us"].items())
-            ratio = f"{line['tflops']:4} TFLOP/s  of best {line['against best']:.2f}"
-            print(f"{case.name:36}{times}  {ratio}  error {line['error']:.1e}  {line['compile s']} s", flush=True)
-        ratios = [math.log(x["against best"]) for x in lines if x["group"] == group]
+    for group, found in by_group(GROUPS, given.only, measure, shown):
+        lines += found
+        ratios = [math.log(x["against best"]) for x in found]
         if ratios:
             print(f"{group}: geomean {math.exp(sum(ratios) / len(ratios)):.3f}, least {math.exp(min(ratios)):.2f}")
     print(lamina.stats()["fallback"], lamina.stats()["failures"])
-    if given.json:
-        found = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "lines": lines}
-        Path(given.json).write_text(json.dumps(found, indent=1))
+    save(given.json, lines)
 
 
 if __name__ == "__main__":

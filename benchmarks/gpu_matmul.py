@@ -7,22 +7,17 @@ Then CUDA graphs of all systems are replayed in turn on as many input sets as ov
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import math
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from gpu_timing import CACHE, Captured, Tensors, by_group, error, interleaved, moved, save
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from gpu import CACHE, Captured, error, interleaved, moved  # noqa: E402
-
-Tensors = Sequence[torch.Tensor]
 ATTEMPTS = 4  # calls in a graph, at least
 
 
@@ -149,6 +144,14 @@ def measure(case: Case, inductor: bool) -> dict[str, Any]:
     }
 
 
+def shown(line: dict[str, Any]) -> str:
+    """A line for people."""
+    times = "  ".join(f"{n} {t:8.2f}" for n, t in line["us"].items())
+    ratio = f"of eager {line['against eager']:.2f}  of best {line['against best']:.2f}"
+    errors = f"error {line['error']:.1e}, eager's {line['eager error']:.1e}"
+    return f"{line['case']:42}{times}  {ratio}  {errors}"
+
+
 def main() -> None:
     """Run the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -162,27 +165,13 @@ def main() -> None:
     print(torch.cuda.get_device_name(0), torch.__version__)
     groups = {"square": SQUARE, "rows": FEW_ROWS, "others": OTHERS, "fused": FUSED, "wide": WIDE}
     lines = []
-    for group, cases in groups.items():
-        if given.only and group not in given.only.split(","):
-            continue
-        for case in cases:
-            try:
-                line = measure(case, given.inductor)
-            except Exception as failure:
-                print(f"{case.name}: {type(failure).__name__}: {str(failure)[:300]}", flush=True)
-                continue
-            lines.append({"group": group, **line})
-            times = "  ".join(f"{n} {t:8.2f}" for n, t in line["us"].items())
-            ratio = f"of eager {line['against eager']:.2f}  of best {line['against best']:.2f}"
-            errors = f"error {line['error']:.1e}, eager's {line['eager error']:.1e}"
-            print(f"{case.name:42}{times}  {ratio}  {errors}", flush=True)
-        ratios = [math.log(l["against eager"]) for l in lines if l["group"] == group]
+    for group, found in by_group(groups, given.only, functools.partial(measure, inductor=given.inductor), shown):
+        lines += found
+        ratios = [math.log(l["against eager"]) for l in found]
         if ratios:
             print(f"{group}: geomean {math.exp(sum(ratios) / len(ratios)):.3f} of eager", flush=True)
     print(lamina.stats()["fallback"], lamina.stats()["failures"])
-    if given.json:
-        found = {"gpu": torch.cuda.get_device_name(0), "torch": torch.__version__, "lines": lines}
-        Path(given.json).write_text(json.dumps(found, indent=1))
+    save(given.json, lines)
 
 
 if __name__ == "__main__":
