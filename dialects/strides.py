@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from . import dims
 from .dims import Dim
@@ -47,6 +47,10 @@ class View:
         return apply(self, **attributes)
 
 
+@overload
+def row_major(shape: Sequence[int]) -> tuple[int, ...]: ...
+@overload
+def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]: ...
 def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """Strides of a contiguous tensor: the product of the sizes behind each dim."""
     strides: list[Dim] = []

@@ -180,7 +180,7 @@ class GpuModel:
         rest = self.inputs[len(args) :]
         if len(args) > len(self.inputs) or set(named) != set(rest):
             raise LaminaRuntimeError(f"inputs are {', '.join(self.inputs)}; got {len(args)} and {', '.join(named)}")
-        given = dict(zip(self.inputs, args)) | dict(named) | dict(zip(self._state, state))
+        given: dict[str, Any] = {**dict(zip(self.inputs, args)), **named, **dict(zip(self._state, state))}
         arrays: list[DeviceArray | None] = []
         shapes, scalars, originals = [], {}, []
         for number, spec in enumerate(self.plan["inputs"]):

@@ -11,16 +11,21 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..runtime.api import Model
+    from ..runtime.gpu_model import GpuModel
 
 # options of the commands that call an artifact
 size_option = click.option(
-    "--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a dynamic size (`lamina inspect` names them)."
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N",
+    help="The value of a dynamic size (`lamina inspect` names them).",
 )
 entry_option = click.option("--entry", default="main", show_default=True, help="The entry point.")
 target_option = click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
 
 
-def gather_inputs(model: Model, files: Sequence[str], sizes: Sequence[str], seed: int) -> dict[str, Any]:
+def gather_inputs(model: Model | GpuModel, files: Sequence[str], sizes: Sequence[str], seed: int) -> dict[str, Any]:
     """Arrays for all inputs of `model`: those of `files` (`[name=]x.npy`), and random ones for the rest.
 
     `sizes` (`name=number`) give values of dynamic sizes; others follow from the files or are as small as allowed.
@@ -53,11 +58,11 @@ def _array(path: str) -> np.ndarray:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _spec(model: Model, name: str) -> dict[str, Any]:
+def _spec(model: Model | GpuModel, name: str) -> dict[str, Any]:
     return next(i for i in model.plan["inputs"] if i["name"] == name)
 
 
-def _sizes(model: Model, given: Mapping[str, Any], sizes: Sequence[str]) -> dict[str, int]:
+def _sizes(model: Model | GpuModel, given: Mapping[str, Any], sizes: Sequence[str]) -> dict[str, int]:
     """The value of each symbol: as told, else as the given arrays say, else its smallest."""
     known: dict[str, int] = {}
     told = dict(_size(text) for text in sizes)

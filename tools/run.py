@@ -38,7 +38,9 @@ def run_command(artifact, files, random, sizes, seed, output, check, entry, targ
         raise click.ClickException(f"inputs {', '.join(missing)} are not given; --input NAME=FILE.npy, or --random")
     inputs = gather_inputs(model, files, sizes, seed)
     made = model(**inputs)
-    results = {n: np.asarray(x) for n, x in zip(model.outputs, made if isinstance(made, tuple) else (made,))}
+    results: dict[str, Any] = {
+        n: np.asarray(x) for n, x in zip(model.outputs, made if isinstance(made, tuple) else (made,))
+    }
     for name, value in results.items():
         click.echo(f"{name}: {describe(value)}")
     if output:
