@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any
-
-import llvmlite.binding as llvm
 
 from . import linker
 from .amdgpu_math import as_functions, definitions
 from .gpu_code import optimised
+from .llvm_module import machine
 from .target import Target
 
 # HIP reads versions 3 to 5; LLVM's own default is newer.
@@ -19,26 +17,22 @@ _VERSION = '!{i32 1, !"amdhsa_code_object_version", i32 500}'
 
 def emit_code_object(target: Target, llvm_ir: str) -> bytes:
     """Optimise and return the shared object that the driver loads."""
-    code = _machine(target.triple, target.cpu, target.attributes).emit_object(_module(target, llvm_ir))
+    code = _machine(target).emit_object(_module(target, llvm_ir))
     return linker.link([linker.read_object(code, target.name)], libraries={})
 
 
 def emit_assembly(target: Target, llvm_ir: str) -> str:
     """Optimise and return assembly."""
-    return _machine(target.triple, target.cpu, target.attributes).emit_assembly(_module(target, llvm_ir))
+    return _machine(target).emit_assembly(_module(target, llvm_ir))
 
 
-@functools.cache
-def _machine(triple: str, cpu: str, attributes: str) -> Any:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=attributes, opt=3, reloc="pic")
+def _machine(target: Target) -> Any:
+    return machine(target, opt=3, reloc="pic")
 
 
 def _module(target: Target, llvm_ir: str) -> Any:
     """The optimised module; code may be emitted from it once, which changes it."""
-    machine = _machine(target.triple, target.cpu, target.attributes)
-    return optimised(target, machine, _with_version(_private(as_functions(llvm_ir))), "__ocml_", definitions)
+    return optimised(target, _machine(target), _with_version(_private(as_functions(llvm_ir))), "__ocml_", definitions)
 
 
 def _private(llvm_ir: str) -> str:

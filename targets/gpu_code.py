@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as llvm
-
+from .llvm_module import optimise, parse, require_llvm_level
 from .target import Target, TargetError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ Definitions = Callable[[set[str]], tuple[str, set[str]]]
 def to_llvm_ir(module: ir.Module) -> str:
     """Translate the one `gpu.module` of a module at the llvm level to LLVM IR text.
 
-    Other ops than llvm's and those of a machine are a TargetError that names them: the translation would crash on them.
+    Other ops than llvm's and those of a machine are a TargetError that names them.
     """
     from mlir import ir
     from mlir.dialects import llvm as mlir_llvm
@@ -32,16 +31,7 @@ def to_llvm_ir(module: ir.Module) -> str:
     kernels = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
     if len(kernels) != 1:
         raise TargetError(f"a GPU kernel is one gpu.module; there are {len(kernels)}")
-    left: set[str] = set()
-
-    def visit(op: Any) -> Any:
-        if not op.name.startswith(("llvm.", "nvvm.", "rocdl.")) and op.name != "gpu.module":
-            left.add(op.name)
-        return ir.WalkResult.ADVANCE
-
-    kernels[0].walk(visit)
-    if left:
-        raise TargetError(f"ops below the llvm level's conversion are left: {', '.join(sorted(left))}")
+    require_llvm_level(kernels[0], ("llvm.", "nvvm.", "rocdl."))
     stages = ir.StringAttr(kernels[0].attributes["lamina.stages"]).value
     return f"; lamina.stages {stages}\n{mlir_llvm.translate_module_to_llvmir(kernels[0])}"
 
@@ -51,24 +41,12 @@ def optimised(target: Target, machine: Any, llvm_ir: str, prefix: str, definitio
 
     A function that nobody defines is a TargetError.
     """
-    try:
-        module = llvm.parse_assembly(llvm_ir)
-    except RuntimeError as error:
-        raise TargetError(f"LLVM cannot read the IR for target '{target.name}': {error}") from None
+    module = parse(target, machine, llvm_ir)
     wanted = set(re.findall(rf"@({prefix}\w+)\(", llvm_ir))
     if wanted:
         text, missing = definitions(wanted)
         if missing:
             raise TargetError(f"target '{target.name}' has no function {', '.join(sorted(missing))}")
-        library = llvm.parse_assembly(text)
-        library.triple = module.triple = target.triple
-        module.link_in(library)
-    module.triple = target.triple
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-    tuning.loop_vectorization = False
-    tuning.slp_vectorization = True
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+        module.link_in(parse(target, machine, text))
+    optimise(module, machine, 3, loop_vectorization=False, slp_vectorization=True)
     return module

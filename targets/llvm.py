@@ -6,12 +6,12 @@ model. Only compile workers import this module.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
-from .target import Target, TargetError
+from .llvm_module import machine, optimise, parse, require_llvm_level
+from .target import Target
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -41,64 +41,38 @@ define weak_odr hidden bfloat @__truncsfbf2(float %x) nounwind {
 
 
 def to_llvm_ir(module: ir.Module) -> str:
-    """Translate a module at the llvm level to LLVM IR text.
-
-    A module with other ops is a TargetError that names them: MLIR's translation would crash the process on it.
-    """
-    from mlir import ir
+    """Translate a module at the llvm level to LLVM IR text. A module with other ops is a TargetError that names them."""
     from mlir.dialects import llvm as mlir_llvm
 
-    left: set[str] = set()
-
-    def visit(op: Any) -> Any:
-        if not op.name.startswith("llvm.") and op.name != "builtin.module":
-            left.add(op.name)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    if left:
-        raise TargetError(f"ops below the llvm level's conversion are left: {', '.join(sorted(left))}")
+    require_llvm_level(module.operation, ("llvm.",))
     return mlir_llvm.translate_module_to_llvmir(module.operation)
 
 
 def emit_object(target: Target, llvm_ir: str) -> bytes:
     """Optimise `llvm_ir` and return a relocatable object for `target`."""
-    machine, module = _optimised(target, llvm_ir)
-    return machine.emit_object(module)
+    made, module = _optimised(target, llvm_ir)
+    return made.emit_object(module)
 
 
 def emit_assembly(target: Target, llvm_ir: str) -> str:
     """Optimise `llvm_ir` and return assembly for `target`."""
-    machine, module = _optimised(target, llvm_ir)
-    return machine.emit_assembly(module)
-
-
-@functools.cache
-def _machine(triple: str, cpu: str, attributes: str) -> Any:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=attributes, opt=2, reloc="pic", codemodel="small", jit=False
-    )
+    made, module = _optimised(target, llvm_ir)
+    return made.emit_assembly(module)
 
 
 def _optimised(target: Target, llvm_ir: str) -> tuple[Any, Any]:
     # O2 and not O3: same or faster code in all measured kernels, half the time
-    machine = _machine(target.triple, target.cpu, target.attributes)
-    try:
-        module = llvm.parse_assembly(llvm_ir + _NARROW_BF16 if "bfloat" in llvm_ir else llvm_ir)
-    except RuntimeError as error:
-        raise TargetError(f"LLVM cannot read the IR for target '{target.name}': {error}") from None
-    module.triple = target.triple
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.loop_vectorization = True
-    tuning.slp_vectorization = False
-    tuning.loop_unrolling = True
-    tuning.loop_interleaving = True
+    made = machine(target, opt=2, reloc="pic", codemodel="small")
+    module = parse(target, made, llvm_ir + _NARROW_BF16 if "bfloat" in llvm_ir else llvm_ir)
     # an option of the process, read when code is emitted
     llvm.set_option("lamina", f"-disable-lsr={'true' if HAND_WRITTEN in llvm_ir else 'false'}")
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
-    return machine, module
+    optimise(
+        module,
+        made,
+        2,
+        loop_vectorization=True,
+        slp_vectorization=False,
+        loop_unrolling=True,
+        loop_interleaving=True,
+    )
+    return made, module

@@ -8,26 +8,17 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
-
-import llvmlite.binding as llvm
 
 from .gpu_code import optimised
+from .llvm_module import machine
 from .nvptx_math import definitions
 from .target import Target, TargetError
 
 
-@functools.cache
-def _machine(triple: str, cpu: str, attributes: str) -> Any:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=attributes, opt=3)
-
-
 def to_ptx(target: Target, llvm_ir: str) -> str:
     """Link our math functions, optimise and print PTX; a function nobody defines is a TargetError."""
-    machine = _machine(target.triple, target.cpu, target.attributes)
-    return machine.emit_assembly(optimised(target, machine, llvm_ir, "__nv_", definitions))
+    made = machine(target, opt=3)
+    return made.emit_assembly(optimised(target, made, llvm_ir, "__nv_", definitions))
 
 
 @functools.cache
