@@ -17,6 +17,8 @@ from mlir import ir
 
 from lamina.dialects import dims
 
+from .simulate_warps import WarpInstructions
+
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
@@ -93,7 +95,10 @@ def run_stage(
     op: Any, grid: Sequence[int], threads: int, constants: dict[str, np.ndarray], arguments: Sequence[Any]
 ) -> None:
     """Run one `gpu.func` on arrays: flat ones for its buffers, of one element for symbols."""
-    _Stage(grid, threads, constants).run(op.regions[0].blocks[0], list(arguments))
+    stage = _Stage(grid, threads, constants)
+    shared = ir.IntegerAttr(op.attributes["lamina.shared"]).value
+    stage.open_shared(shared, [a for a in arguments if isinstance(a, np.ndarray)])
+    stage.run(op.regions[0].blocks[0], list(arguments))
 
 
 class _Shared:
@@ -111,7 +116,7 @@ class _Part:
         self.data, self.size, self.offset = data, size, offset
 
 
-class _Stage:
+class _Stage(WarpInstructions):
     """One launch: `self.env` holds a row per thread for each value."""
 
     def __init__(self, grid: Sequence[int], threads: int, constants: dict[str, np.ndarray]):
@@ -289,35 +294,9 @@ class _Stage:
         value = np.ascontiguousarray(self.whole(self.env[op.operands[0]]))
         self.env[op.results[0]] = value.view(dtype_of(op.results[0].type))
 
-    def _llvm_bitcast(self, op: ir.Operation, mask: np.ndarray) -> None:
-        self.env[op.results[0]] = self.env[op.operands[0]]  # an i32 as two halves: `_nvvm_mma_sync` takes either
-
     def _llvm_call_intrinsic(self, op: ir.Operation, mask: np.ndarray) -> None:
         name = ir.StringAttr(op.attributes["intrin"]).value
         self.env[op.results[0]] = _INTRINSICS[name](self.env[op.operands[0]])
-
-    def _llvm_extractvalue(self, op: ir.Operation, mask: np.ndarray) -> None:
-        (at,) = ir.DenseI64ArrayAttr(op.attributes["position"])
-        self.env[op.results[0]] = self.env[op.operands[0]][at]
-
-    def _nvvm_mma_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
-        """16 x 8 x 16, by the fragment tables of the PTX ISA."""
-        assert mask.all(), "an instruction of a warp that only some threads reach"
-        dtype = FLOATS[str(op.attributes["multiplicandAPtxType"])[len("#nvvm.mma_type<") : -1]]
-        words = [np.ascontiguousarray(self.whole(self.env[v])) for v in op.operands]
-        pairs = [w.reshape(-1, 1).view(dtype).astype(np.float32).reshape(-1, 32, 2) for w in words[:6]]
-        sums = [w.reshape(-1, 32) for w in words[6:]]
-        group, place = np.arange(32) // 4, np.arange(32) % 4
-        a, b, d = (np.zeros((self.lanes // 32, *shape), np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
-        for e in range(2):
-            for i in range(4):
-                a[:, group + 8 * (i % 2), 2 * place + e + 8 * (i // 2)] = pairs[i][:, :, e]
-                d[:, group + 8 * (i // 2), 2 * place + i % 2] = sums[i]
-            for i in range(2):
-                b[:, 2 * place + e + 8 * i, group] = pairs[4 + i][:, :, e]
-        d = d + a @ b
-        made = [d[:, group + 8 * (i // 2), 2 * place + i % 2].reshape(-1) for i in range(4)]
-        self.env[op.results[0]] = made
 
     def _arith_constant(self, op: ir.Operation, mask: np.ndarray) -> None:
         attribute, type = op.attributes["value"], op.results[0].type

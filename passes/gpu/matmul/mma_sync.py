@@ -15,6 +15,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ...loops.loops_builder import LoopsBuilder
+from ..ampere.warp import multiply
 from ..block_reduce import shuffle_xor
 from .matrix_units import Load, Unit
 
@@ -41,7 +42,7 @@ class MmaSync(Unit):
             for k in (0, 2):
                 left = (a[k], a[4 + k], a[k + 1], a[5 + k])
                 right = (c[4 * t + k], c[4 * t + k + 1])
-                sums[4 * t : 4 * t + 4] = _instruction(b, element, left, right, sums[4 * t : 4 * t + 4])
+                sums[4 * t : 4 * t + 4] = multiply(b, element, left, right, sums[4 * t : 4 * t + 4])
         return b.value("vector.from_elements", sums, d.type)
 
     def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
@@ -72,27 +73,6 @@ class MmaSync(Unit):
     def _words(self, b: LoopsBuilder, vector: ir.Value) -> list[ir.Value]:
         words = b.value("vector.bitcast", (vector,), ir.VectorType.get([self.read], b.i32))
         return [_extract(b, words, i) for i in range(self.read)]
-
-
-def _instruction(
-    b: LoopsBuilder, element: str, rows: tuple[ir.Value, ...], columns: tuple[ir.Value, ...], sums: list[ir.Value]
-) -> list[ir.Value]:
-    """`sums` plus the product of 16 x 16 and 16 x 8."""
-    words = [ir.VectorType.get([2], ir.Type.parse(element))] if element == "f16" else []
-    given = [*rows, *columns]
-    if words:  # the op takes f16 as pairs, bf16 as i32
-        given = [b.value("llvm.bitcast", (x,), words[0]) for x in given]
-    attributes = {
-        "layoutA": b.attribute("#nvvm.mma_layout<row>"),
-        "layoutB": b.attribute("#nvvm.mma_layout<col>"),
-        "shape": b.attribute("#nvvm.shape<m = 16, n = 8, k = 16>"),
-        "operandSegmentSizes": b.attribute("array<i32: 4, 2, 4>"),
-    }
-    for side in "AB":
-        attributes[f"multiplicand{side}PtxType"] = b.attribute(f"#nvvm.mma_type<{element}>")
-    struct = ir.Type.parse("!llvm.struct<(f32, f32, f32, f32)>")
-    made = b.op("nvvm.mma.sync", (*given, *sums), (struct,), attributes).result
-    return [b.value("llvm.extractvalue", (made,), b.f32, position=ir.DenseI64ArrayAttr.get([i])) for i in range(4)]
 
 
 def _extract(b: LoopsBuilder, vector: ir.Value, i: int) -> ir.Value:

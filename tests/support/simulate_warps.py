@@ -1,0 +1,135 @@
+"""Warps' instructions of the GPU simulator: asynchronous copies to shared memory, `ldmatrix`, `mma.sync`.
+
+Addresses of shared memory are bytes from its start in a block, those of global memory the buffers' own. A copy takes
+effect at the wait for its group; until then its target holds NaN, so what is read too early or too late shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from mlir import ir
+
+LINE = 16  # bytes of a copy, and of a row of an 8 x 8 matrix
+HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+
+
+class WarpInstructions:
+    """Methods for the simulator's stage: `env` holds a row per thread for each value."""
+
+    env: dict[ir.Value, Any]
+    lanes: int
+    block: np.ndarray
+    blocks: int
+
+    def open_shared(self, bytes_per_block: int, buffers: list[np.ndarray]) -> None:
+        """Dynamic shared memory of each block, and the buffers that copies may read."""
+        self.room = np.full((self.blocks, bytes_per_block), 0xFF, np.uint8)  # NaN in every float
+        self.sources = buffers
+        self.under_way: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[]]
+
+    def whole(self, x: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(x, (self.lanes, *x.shape[1:]))
+
+    # -- addresses -----------------------------------------------------------------------------------------------------
+    def _llvm_mlir_addressof(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = np.zeros(1, np.int64)
+
+    def _llvm_inttoptr(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self.env[op.operands[0]]
+
+    def _llvm_getelementptr(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert str(op.attributes["elem_type"]) == "i8"
+        self.env[op.results[0]] = self.env[op.operands[0]] + self.env[op.operands[1]].astype(np.int64)
+
+    def _shared_bytes(self, address: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Blocks and bytes (one line a thread) of shared memory."""
+        at = np.where(mask, self.whole(address), 0)
+        assert not (at % LINE).any(), "a misaligned line of shared memory"
+        assert ((at >= 0) & (at + LINE <= self.room.shape[1])).all(), "outside shared memory"
+        return self.block[:, None], at[:, None] + np.arange(LINE)
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+    def _nvvm_cp_async_shared_global(self, op: ir.Operation, mask: np.ndarray) -> None:
+        to, source, *valid = (self.whole(self.env[v]) for v in op.operands)
+        count = valid[0] if valid else np.full(self.lanes, LINE)
+        assert ((count >= 0) & (count <= LINE))[mask].all()
+        data = np.zeros((self.lanes, LINE), np.uint8)
+        for buffer in self.sources:
+            raw = buffer.view(np.uint8)
+            first = source - buffer.__array_interface__["data"][0]
+            inside = mask & (first >= 0) & (first < max(raw.size, 1))
+            taken = inside & (count > 0)
+            assert (first[taken] + count[taken] <= raw.size).all(), "a copy from outside its buffer"
+            assert not (first[taken] % LINE).any(), "a misaligned copy"
+            at = first[taken][:, None] + np.arange(LINE)
+            read = np.arange(LINE) < count[taken][:, None]
+            data[taken] = np.where(read, raw[np.where(read, at, 0)], 0)
+            mask_left = mask & ~inside
+            source = np.where(inside, -1, source)
+        assert not (mask_left & (count > 0)).any(), "a copy from no buffer"
+        blocks, at = self._shared_bytes(to, mask)
+        blocks = np.broadcast_to(blocks, at.shape)
+        self.room[blocks[mask], at[mask]] = 0xFF
+        self.under_way[-1].append((blocks[mask], at[mask], data[mask]))
+
+    def _nvvm_cp_async_commit_group(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert mask.all(), "a group of copies that only some threads end"
+        self.under_way.append([])
+
+    def _nvvm_cp_async_wait_group(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert mask.all()
+        pending = ir.IntegerAttr(op.attributes["n"]).value
+        ended = len(self.under_way) - 1 - pending
+        for group in self.under_way[: max(ended, 0)]:
+            for blocks, at, data in group:
+                self.room[blocks, at] = data
+        self.under_way = self.under_way[max(ended, 0) :]
+
+    # -- matrices ------------------------------------------------------------------------------------------------------
+    def _nvvm_ldmatrix(self, op: ir.Operation, mask: np.ndarray) -> None:
+        """Lane `8 i + r` of a warp gives the address of row `r` of matrix `i`."""
+        assert mask.all(), "an instruction of a warp that only some threads reach"
+        count = ir.IntegerAttr(op.attributes["num"]).value
+        rows = self.room[self._shared_bytes(self.env[op.operands[0]], mask)].view(np.uint16).reshape(-1, 4, 8, 8)
+        if "col" in str(op.attributes["layout"]):
+            rows = rows.swapaxes(2, 3)
+        lane = np.arange(32)
+        made = []
+        for i in range(count):
+            pair = np.stack([rows[:, i, lane // 4, 2 * (lane % 4) + e] for e in range(2)], 2)
+            made.append(np.ascontiguousarray(pair).view(np.int32).reshape(-1))
+        self.env[op.results[0]] = made[0] if count == 1 else made
+
+    def _llvm_bitcast(self, op: ir.Operation, mask: np.ndarray) -> None:
+        self.env[op.results[0]] = self.env[op.operands[0]]  # an i32 as two halves: `_nvvm_mma_sync` takes either
+
+    def _llvm_extractvalue(self, op: ir.Operation, mask: np.ndarray) -> None:
+        (at,) = ir.DenseI64ArrayAttr(op.attributes["position"])
+        self.env[op.results[0]] = self.env[op.operands[0]][at]
+
+    def _nvvm_shfl_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert mask.all() and "bfly" in str(op.attributes["kind"])
+        _, value, distance, _ = (self.whole(self.env[v]) for v in op.operands)
+        self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
+
+    def _nvvm_mma_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
+        """16 x 8 x 16, by the fragment tables of the PTX ISA."""
+        assert mask.all(), "an instruction of a warp that only some threads reach"
+        dtype = HALVES[str(op.attributes["multiplicandAPtxType"])[len("#nvvm.mma_type<") : -1]]
+        words = [np.ascontiguousarray(self.whole(self.env[v])) for v in op.operands]
+        pairs = [w.reshape(-1, 1).view(dtype).astype(np.float32).reshape(-1, 32, 2) for w in words[:6]]
+        sums = [w.reshape(-1, 32) for w in words[6:]]
+        group, place = np.arange(32) // 4, np.arange(32) % 4
+        a, b, d = (np.zeros((self.lanes // 32, *shape), np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
+        for e in range(2):
+            for i in range(4):
+                a[:, group + 8 * (i % 2), 2 * place + e + 8 * (i // 2)] = pairs[i][:, :, e]
+                d[:, group + 8 * (i // 2), 2 * place + i % 2] = sums[i]
+            for i in range(2):
+                b[:, 2 * place + e + 8 * i, group] = pairs[4 + i][:, :, e]
+        d = d + a @ b
+        made = [d[:, group + 8 * (i // 2), 2 * place + i % 2].reshape(-1) for i in range(4)]
+        self.env[op.results[0]] = made
