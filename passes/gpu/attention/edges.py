@@ -17,16 +17,17 @@ from .softmax import Softmax
 
 
 class Edges:
-    """Masks scores of tiles of `keys` keys; the thread's rows are `lane_row` and eight more."""
+    """Masks scores of tiles of `keys` keys, of which `lane_key` is this thread's first."""
 
-    def __init__(self, stage: GpuStage, attention: Attention, softmax: Softmax, keys: int):
+    def __init__(self, stage: GpuStage, attention: Attention, softmax: Softmax, keys: int, lane_key: Dim):
         self.stage, self.b, self.ptx = stage, stage.b, Ptx(stage)
-        self.attention, self.softmax, self.keys = attention, softmax, keys
+        self.attention, self.softmax, self.keys, self.lane_key = attention, softmax, keys, lane_key
+        self.layout = softmax.layout
 
     def masked(self, scores: list[ir.Value], head: Dim, lane_row: Dim, tile: Dim, edge: bool) -> list[ir.Value]:
-        """Scores with the mask added, and -inf for keys beyond the diagonal or the end, which only an `edge` tile has."""
+        """Scores of rows from `lane_row` on with the mask added, and -inf for keys beyond the diagonal or the end, which only an `edge` tile has."""
         b, p, softmax = self.b, self.attention.product, self.softmax
-        first = b.bind_unique("key", b.dim(self.keys * tile + 2 * dims.symbol("quad")))
+        first = b.bind_unique("key", b.dim(self.keys * tile + self.lane_key))
         if softmax.exact:
             scores = [softmax.binary("mulf", x, softmax.constant(self.attention.scale)) for x in scores]
         if self.attention.mask is not None:
@@ -34,14 +35,14 @@ class Edges:
         if not edge or (not self.attention.causal and divisible(p.k, self.keys)):
             return scores
         limits = []
-        for h in range(2):
-            end = dims.dim_min(p.k, lane_row + 8 * h + 1) if self.attention.causal else p.k
+        for row in self.layout.rows:
+            end = dims.dim_min(p.k, lane_row + row + 1) if self.attention.causal else p.k
             limits.append(self.ptx.i32(b.dim(end - first)))
         greater, infinite = b.number(4, b.i64), softmax.constant(-inf)
         made = []
         for i, x in enumerate(scores):
-            column = b.constant(8 * (i // 4) + i % 2, b.i32)
-            inside = b.value("arith.cmpi", (limits[i // 2 % 2], column), b.i1, predicate=greater)
+            column = b.constant(self.layout.column(i), b.i32)
+            inside = b.value("arith.cmpi", (limits[self.layout.row(i)], column), b.i1, predicate=greater)
             made.append(softmax.select(inside, x, infinite))
         return made
 
@@ -50,8 +51,8 @@ class Edges:
         b, a, p = self.b, self.attention, self.attention.product
         assert a.mask is not None
         last = lambda x, n: dims.dim_min(x, n - 1)  # what lies beyond is not used
-        row = last(lane_row + 8 * (i // 2 % 2), p.m)
-        key = b.bind_unique("column", b.dim(last(first + 8 * (i // 4) + i % 2, p.k)))
+        row = last(lane_row + self.layout.rows[self.layout.row(i)], p.m)
+        key = b.bind_unique("column", b.dim(last(first + self.layout.column(i), p.k)))
         ranges = Ranges({str(key): p.k})
         flat = b.bind_unique("line", b.dim(head * p.m + row))
         ranges.add(str(flat), p.batches * p.m)

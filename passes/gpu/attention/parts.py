@@ -14,9 +14,9 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
-from ..hopper.ptx import Ptx
 from ..matmul.epilogue import Epilogue
 from ..thread_values import ThreadValues, divisible
+from .layout import QUADS
 from .problem import Attention
 from .softmax import Softmax
 from .tiles import AttentionTiles
@@ -41,7 +41,7 @@ def emit_parts(
     lines = p.batches * p.m
     total = lines * vectors
     stage = kernel.stage(THREADS, (dims.ceildiv(total, THREADS), 1, 1))
-    b, softmax = stage.b, Softmax(Ptx(stage), attention.scale, exact=exact)
+    b, softmax = stage.b, Softmax(stage.b, attention.scale, QUADS, exact=exact)
     b.bind("flat", stage.global_thread())
     flat = dims.symbol("flat")
     line = b.bind("line", b.dim(dims.floordiv(flat, vectors)))
@@ -60,7 +60,7 @@ def emit_parts(
             top, sum, out = state
             at = number * lines + line
             own = load(tops, at)
-            most = softmax.binary("maximumf", top, own)
+            most = softmax.maximum(top, own)
             base = softmax.base(most)
             old, new = (softmax.exponential(x, base) for x in (top, own))
             sum = b.value("math.fma", (sum, old, softmax.binary("mulf", load(totals, at), new)), b.f32)

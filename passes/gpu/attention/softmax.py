@@ -1,6 +1,6 @@
-"""The softmax between the two products of an attention, on the sums that one thread of a warpgroup holds.
+"""The softmax between the two products of an attention, on the sums that one thread holds.
 
-A thread has two rows, four lanes share one. The running maximum `m` of a row and the sums of its weights are kept:
+A thread has a few rows, which other lanes share (`layout`). The running maximum `m` of a row and the sums of its weights are kept:
 
     m' = max(m, max(s))      p = exp(s - m')      correction = exp(m - m')      total = correction total + sum(p)
 
@@ -19,7 +19,10 @@ from math import inf
 
 from mlir import ir
 
-from ..hopper.ptx import FULL_MASK, Ptx
+from ...loops.loops_builder import LoopsBuilder
+from ..block_reduce import shuffle_xor
+from ..hopper.ptx import FULL_MASK
+from .layout import Layout
 
 LOG2E = 1.4426950408889634
 LANES = 4  # independent chains of a maximum or a sum
@@ -28,10 +31,10 @@ ORDERED_EQUAL, UNORDERED_GREATER = 1, 9  # predicates of arith.cmpf; a NaN must 
 
 @dataclass(frozen=True)
 class RowState:
-    """Maximum and total of this thread's two rows."""
+    """Maximum and total of each of this thread's rows."""
 
-    top: tuple[ir.Value, ir.Value]
-    total: tuple[ir.Value, ir.Value]
+    top: tuple[ir.Value, ...]
+    total: tuple[ir.Value, ...]
 
     @property
     def values(self) -> list[ir.Value]:
@@ -39,8 +42,9 @@ class RowState:
 
 
 def row_state(values: Sequence[ir.Value]) -> RowState:
-    """The state from its four values."""
-    return RowState((values[0], values[1]), (values[2], values[3]))
+    """The state from its values."""
+    half = len(values) // 2
+    return RowState(tuple(values[:half]), tuple(values[half:]))
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,9 @@ class Step:
     With `lazy`, `grown` says whether corrections are made at all.
     """
 
-    top: tuple[ir.Value, ir.Value]
+    top: tuple[ir.Value, ...]
     weights: list[ir.Value]
-    sums: tuple[ir.Value, ir.Value]
+    sums: tuple[ir.Value, ...]
     corrections: Callable[[], list[ir.Value]]
     grown: ir.Value | None
 
@@ -60,14 +64,19 @@ class Step:
 class Softmax:
     """Writes the softmax of a stage of scores that are to be multiplied by `scale`, or are `exact`."""
 
-    def __init__(self, ptx: Ptx, scale: float, lazy: int = 0, exact: bool = False):
-        self.ptx, self.b = ptx, ptx.b
+    def __init__(self, b: LoopsBuilder, scale: float, layout: Layout, lazy: int = 0, exact: bool = False):
+        self.b, self.layout, self.functions = b, layout, layout.functions
+        self.rows = range(len(layout.rows))
         self.factor, self.lazy, self.exact = scale * LOG2E, lazy, exact
 
     # -- arithmetic ------------------------------------------------------------------------------------------------
     def binary(self, name: str, x: ir.Value, y: ir.Value) -> ir.Value:
         """`arith.<name>` of two f32."""
         return self.b.value(f"arith.{name}", (x, y), self.b.f32)
+
+    def maximum(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        """The larger one."""
+        return self.binary(self.functions.maximum, x, y)
 
     def constant(self, value: float) -> ir.Value:
         """An f32."""
@@ -80,15 +89,15 @@ class Softmax:
 
     def exp2(self, x: ir.Value) -> ir.Value:
         """`2^x` in one instruction, 2 ulp."""
-        return self._intrinsic("llvm.nvvm.ex2.approx.ftz.f", x)
+        return self._intrinsic(self.functions.exp2, x)
 
     def reciprocal(self, x: ir.Value) -> ir.Value:
         """`1 / x` in one instruction, 1 ulp."""
-        return self._intrinsic("llvm.nvvm.rcp.approx.ftz.f", x)
+        return self._intrinsic(self.functions.reciprocal, x)
 
     def log2(self, x: ir.Value) -> ir.Value:
         """The binary logarithm in one instruction."""
-        return self._intrinsic("llvm.nvvm.lg2.approx.ftz.f", x)
+        return self._intrinsic(self.functions.log2, x)
 
     def _intrinsic(self, name: str, x: ir.Value) -> ir.Value:
         attributes = {
@@ -112,10 +121,9 @@ class Softmax:
         )
 
     # -- rows ------------------------------------------------------------------------------------------------------
-    @staticmethod
-    def of_row(values: Sequence[ir.Value], h: int) -> list[ir.Value]:
-        """A thread's values in its first or second row (`wgmma.position`)."""
-        return [x for i, x in enumerate(values) if i // 2 % 2 == h]
+    def of_row(self, values: Sequence[ir.Value], h: int) -> list[ir.Value]:
+        """A thread's values in its row number `h`."""
+        return [x for i, x in enumerate(values) if self.layout.row(i) == h]
 
     def _combined(self, name: str, values: Sequence[ir.Value]) -> ir.Value:
         lanes = list(values[:LANES])
@@ -126,9 +134,9 @@ class Softmax:
         return lanes[0]
 
     def across(self, name: str, x: ir.Value) -> ir.Value:
-        """The result over the four lanes that share a row."""
-        for distance in (1, 2):
-            x = self.binary(name, x, self.ptx.shuffle("bfly", x, distance))
+        """The result over the lanes that share a row."""
+        for distance in self.layout.distances:
+            x = self.binary(name, x, shuffle_xor(self.b, x, distance))
         return x
 
     # -- tiles of keys ---------------------------------------------------------------------------------------------
@@ -139,44 +147,45 @@ class Softmax:
 
     def step(self, scores: Sequence[ir.Value], before: RowState | None) -> Step:
         """One tile of keys, after those that led to the state `before`."""
-        tops, grown = [self._top(self.of_row(scores, h)) for h in range(2)], None
+        tops, grown = [self._top(self.of_row(scores, h)) for h in self.rows], None
         if before is not None and self.lazy:
             tops, grown = self._lazy_tops(tops, before)
         elif before is not None:
-            tops = [self.binary("maximumf", t, m) for t, m in zip(tops, before.top)]
+            tops = [self.maximum(t, m) for t, m in zip(tops, before.top)]
         bases = [self.base(t) for t in tops]
         weights = self._weights(scores, bases)
-        sums = [self._combined("addf", self.of_row(weights, h)) for h in range(2)]
+        sums = [self._combined("addf", self.of_row(weights, h)) for h in self.rows]
 
         def corrections() -> list[ir.Value]:
             assert before is not None
-            return [self.exponential(before.top[h], bases[h]) for h in range(2)]
+            return [self.exponential(before.top[h], bases[h]) for h in self.rows]
 
-        return Step((tops[0], tops[1]), weights, (sums[0], sums[1]), corrections, grown)
+        return Step(tuple(tops), weights, tuple(sums), corrections, grown)
 
     def base(self, top: ir.Value) -> ir.Value:
         """What exponents are relative to: the maximum, and 0 for a row without columns."""
         return self.select(self.is_equal(top, -inf), self.constant(0.0), top) if self.exact else top
 
     def _top(self, scores: Sequence[ir.Value]) -> ir.Value:
-        top = self.across("maximumf", self._combined("maximumf", scores))
+        name = self.functions.maximum
+        top = self.across(name, self._combined(name, scores))
         return top if self.exact else self.binary("mulf", top, self.constant(self.factor))
 
     def _weights(self, scores: Sequence[ir.Value], bases: Sequence[ir.Value]) -> list[ir.Value]:
         if self.exact:
-            return [self.exponential(x, bases[i // 2 % 2]) for i, x in enumerate(scores)]
+            return [self.exponential(x, bases[self.layout.row(i)]) for i, x in enumerate(scores)]
         factor, minus = self.constant(self.factor), [self.b.value("arith.negf", (x,), self.b.f32) for x in bases]
         fma = lambda x, plus: self.b.value("math.fma", (x, factor, plus), self.b.f32)
-        return [self.exp2(fma(x, minus[i // 2 % 2])) for i, x in enumerate(scores)]
+        return [self.exp2(fma(x, minus[self.layout.row(i)])) for i, x in enumerate(scores)]
 
     def _lazy_tops(self, tops: list[ir.Value], before: RowState) -> tuple[list[ir.Value], ir.Value]:
         b = self.b
         limit = self.lazy / LOG2E if self.exact else float(self.lazy)
-        most = self.binary("maximumf", *(self.binary("subf", t, m) for t, m in zip(tops, before.top)))
+        most = self._combined(self.functions.maximum, [self.binary("subf", t, m) for t, m in zip(tops, before.top)])
         over = self._compare(UNORDERED_GREATER, most, limit)
         kind = b.attribute("#nvvm<vote_sync_kind any>")
         grown = b.value("nvvm.vote.sync", (b.constant(FULL_MASK, b.i32), over), b.i1, kind=kind)
-        made = [self.select(grown, self.binary("maximumf", t, m), m) for t, m in zip(tops, before.top)]
+        made = [self.select(grown, self.maximum(t, m), m) for t, m in zip(tops, before.top)]
         return made, grown
 
     def pairs(self, weights: Sequence[ir.Value], element: ir.Type) -> list[ir.Value]:

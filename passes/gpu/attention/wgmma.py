@@ -30,6 +30,7 @@ from ..hopper.warpgroups import specialise
 from ..hopper.wgmma import ROW_BYTES, Descriptors, undefined, zeros
 from ..matmul.wgmma import Operand
 from .edges import Edges
+from .layout import QUADS
 from .problem import Attention
 from .results import Results
 from .shared import STEP, HeadTile
@@ -65,8 +66,8 @@ class FlashAttention:
         self.v_ring = Ring(self.ptx, tiles.stages, self.v_tile.bytes, self.k_ring.end, warps)
         self.stage.dynamic_shared = self.v_ring.end
         exact = attention.mask is not None or attention.scale <= 0
-        self.softmax = Softmax(self.ptx, attention.scale, tiles.lazy, exact)
-        self.edges = Edges(self.stage, attention, self.softmax, tiles.keys)
+        self.softmax = Softmax(self.b, attention.scale, QUADS, tiles.lazy, exact)
+        self.edges = Edges(self.stage, attention, self.softmax, tiles.keys, 2 * dims.symbol("quad"))
         self.results = Results(self.stage, attention, self.softmax, tiles, parts)
         self.in_turns = tiles.consumers > 1
 
