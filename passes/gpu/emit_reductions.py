@@ -25,7 +25,7 @@ from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from ..loops.tensor_graph import Generic
 from .block_reduce import reduce_block
-from .emit_rows import place, threads_for
+from .emit_rows import place, rows_per_block, threads_for
 from .gpu_kernel import WARP, GpuKernel, GpuStage
 from .probe import Probe, choose_width
 from .row_values import Row, combined, strided
@@ -127,7 +127,7 @@ class _Stages:
         width = choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
         vectors = length // width if isinstance(length, int) else length
         threads, unroll = threads_for(length, width, self.kernel.wave) if chunks == 1 else (256, 0)
-        per_block = max(1, 128 // threads)
+        per_block = rows_per_block(threads, self.kernel.wave)
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
         b = stage.b

@@ -69,6 +69,11 @@ def threads_for(length: Dim, width: int, wave: int) -> tuple[int, int]:
     return threads, -(-vectors // threads)
 
 
+def rows_per_block(threads: int, wave: int) -> int:
+    """Rows of a block: several where each belongs to lanes of one wave; those of more waves meet at barriers."""
+    return max(1, BLOCK // threads) if threads <= wave else 1
+
+
 def _power_up(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
@@ -79,7 +84,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     width = row_width(kernel, stored, plan)
     vectors = length // width if isinstance(length, int) else length
     threads, unroll = threads_for(length, width, kernel.wave)
-    per_block = max(1, BLOCK // threads)
+    per_block = rows_per_block(threads, kernel.wave)
     stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
     r, lane, inside = place(stage, threads, per_block, count)
     row = Row(stage, threads, lane, vectors, unroll)
