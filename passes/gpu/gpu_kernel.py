@@ -32,10 +32,13 @@ def element_bytes(type: ir.Type) -> int:
 
 
 class GpuKernel:
-    """The `gpu.module` that replaces the linalg-level function of `graph`, for a GPU whose waves have `wave` lanes."""
+    """The `gpu.module` that replaces the linalg-level function of `graph`, for a GPU whose waves have `wave` lanes.
 
-    def __init__(self, graph: TensorGraph, wave: int = WARP):
-        self.graph, self.wave = graph, wave
+    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, if the machine has one.
+    """
+
+    def __init__(self, graph: TensorGraph, wave: int = WARP, divide: str = ""):
+        self.graph, self.wave, self.divide = graph, wave, divide
         op = graph.op
         self.name = ir.StringAttr(op.attributes["sym_name"]).value
         kept = ("lamina.kind", "lamina.symbols", "lamina.label")
@@ -130,6 +133,7 @@ class GpuStage:
         self._shared: list[ir.Type] = []
         self._descriptors: list[dict[str, ir.Attribute]] = []
         self._ids: dict[str, ir.Value] = {}
+        self._addresses: dict[ir.Value, ir.Value] = {}
         self.dynamic_shared = 0  # bytes of dynamic shared memory
         self.blocks_per_sm = 0  # what registers must allow; 0: as it comes
 
@@ -166,6 +170,18 @@ class GpuStage:
         """The name of a buffer of this stage in `lamina.args`."""
         arguments = list(self._body.arguments)
         return self._roles[arguments.index(value)]
+
+    def address(self, buffer: ir.Value) -> ir.Value:
+        """The address of a buffer of this stage, which becomes a parameter of its own.
+
+        (As an index it would lose its upper half where indices have 32 bits.)
+        """
+        if buffer not in self._addresses:
+            assert not self._shared
+            self._roles.append(self.buffer_role(buffer))
+            pointer = ir.Type.parse("!llvm.ptr<1>")
+            self._addresses[buffer] = self._body.add_argument(pointer, self.b.location)
+        return self._addresses[buffer]
 
     def descriptor(self, entry: Mapping[str, Any]) -> ir.Value:
         """A TMA descriptor (contracts, section 11) as an `!llvm.ptr`; they come before shared buffers."""

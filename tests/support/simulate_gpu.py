@@ -17,7 +17,7 @@ from mlir import ir
 
 from lamina.dialects import dims
 
-from .simulate_warps import WarpInstructions
+from .simulate_warps import WarpInstructions, address_of
 
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -131,7 +131,7 @@ class _Stage(WarpInstructions):
 
     def run(self, block: ir.Block, arguments: list[Any]) -> None:
         for value, given in zip(block.arguments, arguments):
-            self.env[value] = given
+            self.env[value] = address_of(given) if str(value.type).startswith("!llvm.ptr") else given
         for value in list(block.arguments)[len(arguments) :]:
             memref = ir.MemRefType(value.type)
             self.env[value] = _Shared(self.blocks, memref.shape[0], dtype_of(memref.element_type), self.block)
@@ -267,7 +267,7 @@ class _Stage(WarpInstructions):
         self.env[op.results[0]] = _Part(whole, int(size[0]), shift // dtype.itemsize)
 
     def _memref_extract_aligned_pointer_as_index(self, op: ir.Operation, mask: np.ndarray) -> None:
-        self.env[op.results[0]] = np.array([self.env[op.operands[0]].__array_interface__["data"][0]], np.int64)
+        self.env[op.results[0]] = address_of(self.env[op.operands[0]])
 
     # -- values --------------------------------------------------------------------------------------------------------
     def _vector_broadcast(self, op: ir.Operation, mask: np.ndarray) -> None:

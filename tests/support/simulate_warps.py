@@ -16,6 +16,11 @@ LINE = 16  # bytes of a copy, and of a row of an 8 x 8 matrix
 HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 
 
+def address_of(buffer: np.ndarray) -> np.ndarray:
+    """Where a buffer lies: the same in all threads."""
+    return np.array([buffer.__array_interface__["data"][0]], np.int64)
+
+
 class WarpInstructions:
     """Methods for the simulator's stage: `env` holds a row per thread for each value."""
 

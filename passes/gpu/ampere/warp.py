@@ -31,21 +31,18 @@ class Warp:
 
     def __init__(self, stage: GpuStage):
         self.stage, self.b = stage, stage.b
-        self._bases: dict[ir.Value, ir.Value] = {}
 
     # -- copies ----------------------------------------------------------------------------------------------------
     def source(self, buffer: ir.Value, element: Dim) -> ir.Value:
         """The address of an element of a global buffer."""
         b = self.b
-        pointer = ir.Type.parse("!llvm.ptr<1>")
-        if buffer not in self._bases:
-            with b.at_level(0):
-                number = b.value("memref.extract_aligned_pointer_as_index", (buffer,), b.index)
-                number = b.value("arith.index_cast", (number,), b.i64)
-                self._bases[buffer] = b.value("llvm.inttoptr", (number,), pointer)
         size = element_bytes(ir.MemRefType(buffer.type).element_type)
         offset = b.value("arith.index_cast", (b.dim(element * size),), b.i64)
-        return _add(b, self._bases[buffer], offset, pointer)
+        return self._add(self.stage.address(buffer), offset)
+
+    def behind(self, address: ir.Value, offset: int) -> ir.Value:
+        """The address `offset` bytes behind another: part of an instruction, no instruction of its own."""
+        return self._add(address, self.b.constant(offset, self.b.i32)) if offset else address
 
     def copy(self, to: ir.Value, source: ir.Value, valid: ir.Value | None = None) -> None:
         """Begin to copy 16 bytes to shared memory, past the first cache; `valid`: an i32, so many are read, then zeros."""
@@ -60,6 +57,16 @@ class Warp:
     def wait(self, pending: int) -> None:
         """Wait until at most `pending` groups of this thread's copies are under way."""
         self.b.op("nvvm.cp.async.wait.group", (), attributes={"n": self.b.number(pending, self.b.i32)})
+
+    def _add(self, address: ir.Value, offset: ir.Value) -> ir.Value:
+        return self.b.value(
+            "llvm.getelementptr",
+            (address, offset),
+            address.type,
+            elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)),
+            rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
+            noWrapFlags=self.b.number(0, self.b.i32),
+        )
 
     # -- products --------------------------------------------------------------------------------------------------
     def matrices(self, address: ir.Value, count: int, turned: bool = False) -> list[ir.Value]:
@@ -107,15 +114,3 @@ def unpacked(b: LoopsBuilder, struct: ir.Value, type: ir.Type, count: int) -> li
     """The parts of an LLVM struct of `count` values of one type."""
     at = [ir.DenseI64ArrayAttr.get([i]) for i in range(count)]
     return [b.value("llvm.extractvalue", (struct,), type, position=position) for position in at]
-
-
-def _add(b: LoopsBuilder, pointer: ir.Value, offset: ir.Value, type: ir.Type) -> ir.Value:
-    """An address `offset` bytes behind another."""
-    return b.value(
-        "llvm.getelementptr",
-        (pointer, offset),
-        type,
-        elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)),
-        rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
-        noWrapFlags=b.number(0, b.i32),
-    )

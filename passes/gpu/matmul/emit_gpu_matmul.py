@@ -26,10 +26,10 @@ from .problem import Product, read_product
 from .rows import RowsProduct
 from .rows import suits as suits_rows
 from .simt import SimtProduct
-from .sums import emit_sums
+from .sums import emit_sums, sums_pitch
 from .tiles import choose_tiles
 from .waves import WaveProduct
-from .wgmma import WgmmaProduct, sums_pitch
+from .wgmma import WgmmaProduct
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
 LONG_F32 = 256  # elements of K; with fewer, it must be four times as many

@@ -10,11 +10,13 @@ X and Y: so a lane reads 16 bytes at once and several instructions use them up.
 |---|---|---|---|
 | MFMA f16, bf16 | 8 of 32 | 2 of 16 x 16 x 16 | x = 4 * (lane / 16) + i, y = lane % 16, i < 4 |
 | MFMA f32 | 4 of 16 | 4 of 16 x 16 x 4 | the same |
-| WMMA, gfx11 | all 16, twice in a wave | 1 of 16 x 16 x 16 | x = 2 * i + lane / 16, y = lane % 16, i < 8; exchanged afterwards |
+| WMMA, gfx11 | all 16, twice in a wave | 1 of 16 x 16 x 16 | x = 2 * i + lane / 16, y = lane % 16, i < 8 |
 | WMMA, gfx12 | 8 of 16 | 1 of 16 x 16 x 16 | x = 8 * (lane / 16) + i, y = lane % 16, i < 8 |
 | fused multiply-add, f32 in waves of 32 | 2 of 2 | 16 multiply-adds of each lane | as gfx12 |
 
-X is the side of the columns (N): a lane then holds neighbouring results of one row (M) and stores them as a vector.
+X is the side of the columns (N): a lane then holds results of one row (M), and stores them as a vector. Which column is
+at which x is free: `column` chooses it so that a lane's results are neighbours, in one D or in all D of a step of K. In
+the latter order a lane's results, rounded, are what it holds as Y of a next product (`operand`).
 Sources: AMD's "Matrix Instruction Calculator"; the ISA documents of CDNA 3, RDNA 3 and RDNA 4, section WMMA.
 """
 
@@ -45,6 +47,20 @@ class Unit:
     results: int
     barrier: str = "amdgpu.lds_barrier"
 
+    @property
+    def parts(self) -> int:
+        """How many D are as wide as a step of K."""
+        return self.step // SIDE
+
+    def column(self, b: LoopsBuilder, x: ir.Value, part: int, parts: int) -> ir.Value:
+        """The column at place `x` of D number `part` of `parts`; a lane has neighbouring columns of all."""
+        if parts == 1:
+            return x
+        group = b.binary("arith.divui", x, b.constant(self.results, b.index))
+        inside = b.binary("arith.remui", x, b.constant(self.results, b.index))
+        first = b.binary("arith.muli", group, b.constant(self.results * parts, b.index))
+        return b.binary("arith.addi", b.binary("arith.addi", first, b.constant(self.results * part, b.index)), inside)
+
     def load(self, b: LoopsBuilder, lane: ir.Value, load: Load, columns: bool) -> ir.Value:
         """What a lane holds of X or Y for the next `step` of k; `columns`: for the side of N."""
         row = b.binary("arith.remui", lane, b.constant(SIDE, b.index))
@@ -72,6 +88,10 @@ class Unit:
             given["blgp"] = b.attribute("#amdgpu<mfma_perm_b none>")
         return b.op(self.op, (x, y, d), [d.type], given).result
 
+    def operand(self, b: LoopsBuilder, lane: ir.Value, values: ir.Value) -> ir.Value:
+        """What `load` would give for the side of M, from a lane's results of `parts` D, rounded to the operands' type."""
+        return values
+
     def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
         """What a lane has of D as neighbouring columns of one row, from `place` on."""
         return d
@@ -84,21 +104,24 @@ class Unit:
 
 
 class Interleaved(Unit):
-    """Lanes `y` and `y + 16` have the even and the odd columns: each gives the other half of what it has."""
+    """Lanes `y` and `y + 16` have the even and the odd x, and both hold all k of an operand."""
 
-    def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
+    def column(self, b: LoopsBuilder, x: ir.Value, part: int, parts: int) -> ir.Value:
+        half, odd = (b.binary(f"arith.{op}", x, b.constant(2, b.index)) for op in ("divui", "remui"))
+        first = b.binary("arith.muli", odd, b.constant(self.results * parts, b.index))
+        return b.binary("arith.addi", b.binary("arith.addi", first, b.constant(self.results * part, b.index)), half)
+
+    def operand(self, b: LoopsBuilder, lane: ir.Value, values: ir.Value) -> ir.Value:
+        """Each lane gets the half that the lane of the same row has."""
         upper = b.value("arith.cmpi", (lane, b.constant(SIDE, b.index)), b.i1, predicate=b.number(9, b.i64))
-        half = self.results // 2
-
-        def choose(yes: ir.Value, no: ir.Value) -> ir.Value:
-            return b.value("arith.select", (upper, yes, no), yes.type)
-
-        ordered = []
-        for j in range(half):
-            low, high = _element(b, d, j), _element(b, d, half + j)
-            kept, other = choose(high, low), shuffle_xor(b, choose(low, high), SIDE)
-            ordered += [choose(other, kept), choose(kept, other)]
-        return b.value("vector.from_elements", ordered, d.type)
+        element, words = ir.VectorType(values.type).element_type, self.results // 2
+        own = b.value("vector.bitcast", (values,), ir.VectorType.get([words], b.i32))
+        kept = [_element(b, own, i) for i in range(words)]
+        others = [shuffle_xor(b, x, SIDE) for x in kept]
+        choose = lambda yes, no: b.value("arith.select", (upper, yes, no), yes.type)
+        both = [choose(o, k) for o, k in zip(others, kept)] + [choose(k, o) for o, k in zip(others, kept)]
+        made = b.value("vector.from_elements", both, ir.VectorType.get([2 * words], b.i32))
+        return b.value("vector.bitcast", (made,), ir.VectorType.get([self.read], element))
 
 
 class MultiplyAdd(Unit):

@@ -12,6 +12,8 @@ so that infinities and NaN enter through one product only, as in a plain f32 pro
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mlir import ir
 
 from ....dialects import dims
@@ -24,12 +26,40 @@ from ..probe import Probe
 from ..stored import Stored
 from ..thread_values import LANE, ThreadValues, divisible
 from .problem import Product, Side
-from .wgmma import Operand
 
 THREADS = 256
 TURN = 32  # rows and columns of a tile that is turned
 A_PLANES, B_PLANES = (1, 2, 0), (2, 1, 0)  # of high, high' and low: what each pass over K reads; small terms first
 _TYPES = {"bf16": ("bf16", 2), "f16": ("f16", 2), "f32": ("f32", 4)}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix and where it lies: an input of the kernel, or a scratch buffer's number.
+
+    With `planes` there are several matrices one after another; pass `p` over K reads number `planes[p]`, which is the
+    matrices of `batches` products (1: all products share it).
+    """
+
+    matrix: Matrix
+    source: ir.Value | int
+    planes: tuple[int, ...] = (0,)
+    batches: Dim = 1
+
+    def role(self, stage: GpuStage) -> str:
+        if isinstance(self.source, int):
+            return f"scratch:{self.source}"
+        return stage.buffer_role(stage.inputs[self.source])
+
+    def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:
+        """Where the copy of block number `block` of K begins, of `blocks` a pass with `depth` elements each."""
+        if len(self.planes) == 1:
+            return self.matrix.coordinates(batch, row, depth * block)
+        number, block = dims.floordiv(block, blocks), dims.mod(block, blocks)
+        assert self.planes in ((1, 2, 0), (2, 1, 0))
+        plane = dims.mod(number + 1, 3) if self.planes[0] == 1 else 2 - number
+        own = batch if self.batches != 1 else 0
+        return self.matrix.coordinates(plane * self.batches + own, row, depth * block)
 
 
 def place_operands(kernel: GpuKernel, product: Product) -> tuple[Operand, Operand]:

@@ -1,21 +1,64 @@
-"""The second stage of a product whose K is split: the parts' sums added in order, and the epilogue.
+"""Products whose K is split: each part's sums go to scratch memory, and a second stage adds them in order.
 
-A thread adds a vector of columns of one row: `sums[part, row, column]` for all parts.
+    sums[part, batch, row, column]          rows of `sums_pitch` elements
+
+A thread of the second stage adds a vector of columns of one row and writes it through the epilogue.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlir import ir
 
 from ....dialects import dims
+from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel
+from ..hopper.ptx import Ptx, round_up
 from ..thread_values import ThreadValues, divisible
-from .epilogue import Epilogue
+from .epilogue import Epilogue, Limits
 from .problem import Product
-from .wgmma import sums_pitch
 
 THREADS = 256
+
+
+def sums_pitch(product: Product) -> Dim:
+    """Elements from row to row of the partial sums: aligned, whatever N is."""
+    return round_up(product.n, 8)
+
+
+def keep_sums(
+    ptx: Ptx, product: Product, sums: int, part: Dim, place: tuple[Dim, Dim, Dim], values: Sequence[ir.Value],
+    rows: Limits, columns: Limits,
+) -> None:  # fmt: skip
+    """Write one thread's sums of a part of K to scratch buffer `sums`; who holds which is said at `Epilogue.fragment`."""
+    b, p = ptx.b, product
+    batch, row, column = place
+    width = 2 if divisible(p.n, 2) else 1
+    for j in range(len(values) // 4):
+        at = column + 8 * j + 2 * dims.symbol("quad")
+        for h in range(2):
+            line = (part * p.batches + batch) * p.m + row + 8 * h
+            for e in range(0, 2, width):
+                first = 4 * j + 2 * h + e
+                conditions = ptx.within(row + 8 * h, rows.first, rows.end)
+                conditions += ptx.within(at + e, columns.first, columns.end)
+
+                def write(offset: Dim = line * sums_pitch(p) + at + e, first: int = first) -> list[ir.Value]:
+                    buffer = ptx.stage.scratch[sums]
+                    if width == 1:
+                        b.op("memref.store", (values[first], buffer, b.dim(offset)))
+                        return []
+                    pair = b.value("vector.from_elements", values[first : first + 2], ir.VectorType.get([2], b.f32))
+                    alignment = ir.IntegerAttr.get(b.i64, 8)
+                    b.op("vector.store", (pair, buffer, b.dim(offset)), attributes={"alignment": alignment})
+                    return []
+
+                if conditions:
+                    b.branch(ptx.all(conditions), [], write)
+                else:
+                    write()
 
 
 def emit_sums(kernel: GpuKernel, product: Product, sums: int, splits: int) -> None:

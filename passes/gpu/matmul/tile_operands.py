@@ -1,11 +1,11 @@
-"""An operand of a matrix product on its way through shared memory: a tile of `rows` x `depth`, in two buffers by turns.
+"""An operand of a matrix product on its way through shared memory: tiles of `count` rows x `depth`.
 
-    load(k0)   global memory -> registers, by vectors along K or, where the operand is contiguous there, along its rows
-    store(p)   registers -> buffer p, always with K last
-    read(p)    buffer p -> what the matrix unit takes
+    load    global memory -> registers, by vectors along K or, where the operand is contiguous there, along its rows
+    store   registers -> shared memory, always with K last
+    read    shared memory -> what the matrix unit takes
 
-Rows lie side by side, but their chunks of 16 bytes trade places: chunk `c` of row `r` is at `c ^ (r / 2 mod 4)`. So
-eight neighbouring rows have their chunks of one k in all 32 banks, and no room is lost to padding.
+Rows lie side by side, but their chunks of 16 bytes trade places: chunk `c` of a row in line `l` of 128 bytes is at
+`c ^ (l mod 8)`. So eight neighbouring rows have their chunks of one k in all 32 banks, and no room is lost to padding.
 
 Values come from the evaluator, so an operand may be any view or be computed. Rows beyond the end repeat the last one
 (their results are not stored); k beyond the end are zeros.
@@ -25,16 +25,17 @@ from ..thread_values import LANE
 from .problem import Product, Side, operand_index
 
 CHUNK = 16  # bytes that one instruction moves
+LINE = 128  # bytes of all banks
 
 
 class TileOperand:
-    """One side of `product`: `count` rows of a tile begin at row `first` of batch `batch` (an expression)."""
+    """One side of `product`, batch `batch` of it (an expression): tiles in `room`, a buffer of shared memory."""
 
     def __init__(
-        self, stage: GpuStage, product: Product, side: Side, count: int, depth: int, first: ir.Value, batch: Dim
+        self, stage: GpuStage, product: Product, side: Side, count: int, depth: int, batch: Dim, room: ir.Value
     ):
         self.stage, self.product, self.side, self.count, self.depth = stage, product, side, count, depth
-        self.first, self.batch = first, batch
+        self.batch, self.room = batch, room
         graph = stage.kernel.graph
         self.shape = graph.shape(side.value)
         self.rows = [self.shape[d] for d in side.rows]
@@ -46,7 +47,7 @@ class TileOperand:
         # vectors along rows: so many neighbouring k that what goes to shared memory is a word
         self.together = 1 if self.along_k else max(1, 4 // element_bytes(self.element))
         self.chunk = CHUNK // element_bytes(self.element)
-        self.room = stage.shared(self.element, 2 * count * depth)
+        self.size = count * depth
         self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width)
 
     def _ranges(self, along_k: bool, width: int) -> Ranges:
@@ -82,9 +83,9 @@ class TileOperand:
         return choose_width([self.side.value], probe, fits)
 
     # -- global memory -> registers -> shared memory ---------------------------------------------------------------
-    def load(self, k0: ir.Value) -> list[list[ir.Value]]:
-        """This thread's vectors of the tile whose first k is `k0`: lists of `together` with neighbouring k."""
-        return [[self._load(k0, unit, j) for j in range(self.together)] for unit in range(self._units())]
+    def load(self, first: ir.Value, k0: ir.Value) -> list[list[ir.Value]]:
+        """This thread's vectors of the tile from row `first` and `k0` on: lists of `together` with neighbouring k."""
+        return [[self._load(first, k0, unit, j) for j in range(self.together)] for unit in range(self._units())]
 
     def _units(self) -> int:
         size = self.width * self.together
@@ -106,10 +107,10 @@ class TileOperand:
             b.binary("arith.muli", k, b.constant(scale_k, b.index)),
         )
 
-    def _load(self, k0: ir.Value, unit: int, j: int) -> ir.Value:
+    def _load(self, first: ir.Value, k0: ir.Value, unit: int, j: int) -> ir.Value:
         b, ev = self.stage.b, self.ev
         row, k = self._place(unit)
-        row = self._within(b.binary("arith.addi", self.first, row), self.extent, self.count)
+        row = self._within(b.binary("arith.addi", first, row), self.extent, self.count)
         k = b.binary("arith.addi", b.binary("arith.addi", k0, k), b.constant(j, b.index))
         ragged = not isinstance(self.product.k, int) or self.product.k % self.depth != 0
         mask = None
@@ -139,17 +140,17 @@ class TileOperand:
         last = b.binary("arith.subi", b.dim(extent), b.constant(1 if self.along_k else self.width, b.index))
         return b.value("arith.minsi", (row, last), b.index)
 
-    def store(self, vectors: list[list[ir.Value]], buffer: Dim) -> None:
-        """Write what `load` gave to a buffer (0 or 1)."""
+    def store(self, vectors: list[list[ir.Value]], start: Dim) -> None:
+        """Write what `load` gave to a tile from element `start` of the room on."""
         b = self.stage.b
         for unit, group in enumerate(vectors):
             row, k = self._place(unit)
             if self.along_k:
-                self._write(group[0], self._address(buffer, row, k))
+                self._write(group[0], self._address(start, row, k))
                 continue
             for lane in range(self.width):
                 below = b.binary("arith.addi", row, b.constant(lane, b.index))
-                self._write(self._column(group, lane), self._address(buffer, below, k))
+                self._write(self._column(group, lane), self._address(start, below, k))
 
     def _column(self, group: list[ir.Value], lane: int) -> ir.Value:
         """Element `lane` of each vector of a group."""
@@ -170,12 +171,12 @@ class TileOperand:
         b.op("vector.store", (value, self.room, at), attributes={"alignment": ir.IntegerAttr.get(b.i64, size)})
 
     # -- shared memory -> matrix unit ------------------------------------------------------------------------------
-    def read(self, buffer: Dim, row: ir.Value, k: ir.Value, count: int) -> ir.Value:
-        """`count` elements along K of a row of a buffer, in pieces of up to 16 bytes."""
+    def read(self, start: Dim, row: ir.Value, k: ir.Value, count: int) -> ir.Value:
+        """`count` elements along K of a row of the tile at `start`, in pieces of up to 16 bytes."""
         b, pieces = self.stage.b, []
         size = min(count, self.chunk)
         for first in range(0, count, size):
-            at = self._address(buffer, row, b.binary("arith.addi", k, b.constant(first, b.index)))
+            at = self._address(start, row, b.binary("arith.addi", k, b.constant(first, b.index)))
             alignment = ir.IntegerAttr.get(b.i64, size * element_bytes(self.element))
             type = ir.VectorType.get([size], self.element)
             pieces.append(b.value("vector.load", (self.room, at), type, alignment=alignment))
@@ -184,12 +185,14 @@ class TileOperand:
         order = ir.DenseI64ArrayAttr.get(list(range(count)))
         return b.value("vector.shuffle", pieces, ir.VectorType.get([count], self.element), mask=order)
 
-    def _address(self, buffer: Dim, row: ir.Value, k: ir.Value) -> ir.Value:
-        """Where element (row, k) of a buffer lies."""
+    def _address(self, start: Dim, row: ir.Value, k: ir.Value) -> ir.Value:
+        """Where element (row, k) of the tile at `start` lies."""
         b, size = self.stage.b, self.stage.b.constant(self.chunk, self.stage.b.index)
-        turn = b.binary("arith.divui", row, b.constant(2, b.index))
-        turn = b.binary("arith.remui", turn, b.constant(self.depth // self.chunk, b.index))
+        chunks = self.depth // self.chunk
+        rows = max(1, LINE // CHUNK // chunks)  # of a line
+        turn = b.binary("arith.divui", row, b.constant(rows, b.index))
+        turn = b.binary("arith.remui", turn, b.constant(min(chunks, LINE // CHUNK), b.index))
         chunk = b.value("arith.xori", (b.binary("arith.divui", k, size), turn), b.index)
         at = b.binary("arith.addi", b.binary("arith.muli", chunk, size), b.binary("arith.remui", k, size))
         at = b.binary("arith.addi", b.binary("arith.muli", row, b.constant(self.depth, b.index)), at)
-        return b.binary("arith.addi", b.dim(buffer * (self.count * self.depth)), at)
+        return b.binary("arith.addi", b.dim(start), at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ....dialects import dims
 from ....dialects.dims import Dim
 from ..hopper.wgmma import ROW_BYTES
 
@@ -23,6 +24,7 @@ FIXED_US = 1.2  # a tile's first loads and its epilogue
 SPLIT_US = 2.5  # launch and latency of a second stage
 SPLITS = (1, 2, 3, 4, 6, 8)
 MOST_STAGES = 16
+GROUP = 8  # rows of tiles that are computed side by side
 MOST_SYMBOLIC = 128 * 128  # of a tile where N is symbolic: its elements are written one by one, which is much code
 # (elements of K at most, blocks of 32 of them): so the error is no larger than in plain f32
 PROMOTE = ((1023, 2), (2047, 4), (1 << 62, 8))
@@ -99,6 +101,24 @@ def estimate(tiles: Tiles, m: int, n: int, k: int, batches: int) -> float:
     if tiles.splits > 1:
         total += SPLIT_US + m * n * batches * 4 * (tiles.splits + 1) / MEMORY
     return total
+
+
+def place_tile(
+    unit: Dim, rows_of_tiles: Dim, columns_of_tiles: Dim, batches: Dim, splits: int
+) -> tuple[Dim, Dim, Dim, Dim]:
+    """Batch, row and column of tile number `unit`, counted in tiles, and its part of K.
+
+    Tiles go by groups of `GROUP` rows of tiles, whose operands the L2 cache holds.
+    """
+    part, tile = dims.mod(unit, splits), dims.floordiv(unit, splits)
+    each = rows_of_tiles * columns_of_tiles
+    batch, tile = (0, tile) if batches == 1 else (dims.floordiv(tile, each), dims.mod(tile, each))
+    band, inside = dims.floordiv(tile, GROUP * columns_of_tiles), dims.mod(tile, GROUP * columns_of_tiles)
+    height: Dim = GROUP
+    if not (isinstance(rows_of_tiles, int) and rows_of_tiles % GROUP == 0):
+        height = dims.dim_min(rows_of_tiles - GROUP * band, GROUP)
+    row = GROUP * band + dims.mod(inside, height)
+    return batch, row, dims.floordiv(inside, height), part
 
 
 def count_tiles(tiles: Tiles, m: int, n: int) -> int:

@@ -95,25 +95,26 @@ class WaveProduct:
         """The sums of all fragments, row by row."""
         b, stage, product, unit = self.b, self.stage, self.product, self.unit
         depth = DEPTH // element_bytes(ir.RankedTensorType(product.a.value.type).element_type)
-        sides = (
-            TileOperand(stage, product, product.a, self.tile.rows, depth, self.row, self.batch),
-            TileOperand(stage, product, product.b, self.tile.columns, depth, self.column, self.batch),
-        )
+        sides = []
+        for side, count in ((product.a, self.tile.rows), (product.b, self.tile.columns)):
+            room = stage.shared(ir.RankedTensorType(side.value.type).element_type, 2 * count * depth)
+            sides.append(TileOperand(stage, product, side, count, depth, self.batch, room))
+        firsts = self.row, self.column
         tiles = dims.ceildiv(product.k, depth)
         zero = b.constant(0.0, ir.VectorType.get([unit.results], b.f32))
-        for side in sides:
-            side.store(side.load(b.constant(0, b.index)), 0)
+        for side, first in zip(sides, firsts):
+            side.store(side.load(first, b.constant(0, b.index)), 0)
         self._barrier()
 
         def step(t: Dim, sums: list[ir.Value]) -> list[ir.Value]:
             following = b.dim(dims.dim_min(t + 1, tiles - 1) * depth)  # the last step reads its tile again
-            loaded = [side.load(following) for side in sides]
+            loaded = [side.load(first, following) for side, first in zip(sides, firsts)]
             self._keep_order()
             for k in range(0, depth, unit.step):
                 sums = self._multiply(sides, dims.mod(t, 2), k, sums)
             self._keep_order()
             for side, vectors in zip(sides, loaded):
-                side.store(vectors, dims.mod(t + 1, 2))
+                side.store(vectors, side.size * dims.mod(t + 1, 2))
             self._barrier()
             return sums
 
@@ -129,9 +130,11 @@ class WaveProduct:
                 def load(
                     row: ir.Value, k: ir.Value, rest: int, count: int, side=side, first=first, at=fragment
                 ) -> ir.Value:
+                    if side is sides[1]:
+                        row = unit.column(b, row, 0, 1)
                     row = b.binary("arith.addi", row, b.constant(at * SIDE + rest, b.index))
                     k = b.binary("arith.addi", k, b.constant(k0, b.index))
-                    return side.read(buffer, b.binary("arith.addi", first, row), k, count)
+                    return side.read(side.size * buffer, b.binary("arith.addi", first, row), k, count)
 
                 held.append(unit.load(b, self.lane, load, number == 1))
         rows, columns = held[: self.fragments[0]], held[self.fragments[0] :]

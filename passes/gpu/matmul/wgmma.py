@@ -14,54 +14,23 @@ sums go to scratch memory, which a second stage adds in order: the same bits in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ..gpu_kernel import GpuKernel, GpuStage
+from ..gpu_kernel import GpuKernel
 from ..hopper.ptx import Ptx, round_up
 from ..hopper.ring import Ring
-from ..hopper.tma import Matrix
 from ..hopper.warpgroups import specialise
 from ..hopper.wgmma import Descriptors, SharedTile, zeros
-from ..thread_values import divisible
 from .epilogue import Epilogue, Limits
+from .operands import Operand
 from .problem import Product
-from .tiles import Tiles
+from .sums import keep_sums
+from .tiles import Tiles, place_tile
 
-GROUP = 8
 _REGISTERS = (40, 232)  # of the producer's and of a consumer's threads; each of 384 starts with 168
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A matrix and where it lies: an input of the kernel, or a scratch buffer's number.
-
-    With `planes` there are several matrices one after another; pass `p` over K reads number `planes[p]`, which is the
-    matrices of `batches` products (1: all products share it).
-    """
-
-    matrix: Matrix
-    source: ir.Value | int
-    planes: tuple[int, ...] = (0,)
-    batches: Dim = 1
-
-    def role(self, stage: GpuStage) -> str:
-        if isinstance(self.source, int):
-            return f"scratch:{self.source}"
-        return stage.buffer_role(stage.inputs[self.source])
-
-    def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:
-        """Where the copy of block number `block` of K begins, of `blocks` a pass with `depth` elements each."""
-        if len(self.planes) == 1:
-            return self.matrix.coordinates(batch, row, depth * block)
-        number, block = dims.floordiv(block, blocks), dims.mod(block, blocks)
-        assert self.planes in ((1, 2, 0), (2, 1, 0))
-        plane = dims.mod(number + 1, 3) if self.planes[0] == 1 else 2 - number
-        own = batch if self.batches != 1 else 0
-        return self.matrix.coordinates(plane * self.batches + own, row, depth * block)
 
 
 class WgmmaProduct:
@@ -102,17 +71,9 @@ class WgmmaProduct:
     # -- which tile ------------------------------------------------------------------------------------------------
     def _place(self, unit: Dim) -> tuple[Dim, Dim, Dim, Dim]:
         """Batch, row and column of a unit's tile, in elements, and its part of K."""
-        nm, nn, splits = self.rows_of_tiles, self.columns_of_tiles, self.tiles.splits
-        part, tile = dims.mod(unit, splits), dims.floordiv(unit, splits)
-        batch, tile = (
-            (0, tile) if self.product.batches == 1 else (dims.floordiv(tile, nm * nn), dims.mod(tile, nm * nn))
-        )
-        band, inside = dims.floordiv(tile, GROUP * nn), dims.mod(tile, GROUP * nn)
-        height: Dim = GROUP
-        if not (isinstance(nm, int) and nm % GROUP == 0):
-            height = dims.dim_min(nm - GROUP * band, GROUP)
-        row = GROUP * band + dims.mod(inside, height)
-        return batch, self.tiles.m * row, self.tiles.n * dims.floordiv(inside, height), part
+        counts = self.rows_of_tiles, self.columns_of_tiles
+        batch, row, column, part = place_tile(unit, *counts, self.product.batches, self.tiles.splits)
+        return batch, self.tiles.m * row, self.tiles.n * column, part
 
     def _rows(self, first: Dim) -> tuple[Dim, Limits]:
         """Where the tile of A's rows from `first` on is loaded from, and which of its rows are written."""
@@ -242,38 +203,7 @@ class WgmmaProduct:
             if self.sums is None:
                 Epilogue(self.stage, p).fragment(batch, own + 64 * i, column, values, rows, columns)
             else:
-                self._keep(batch, own + 64 * i, column, part, values, rows, columns)
-
-    def _keep(
-        self, batch: Dim, row: Dim, column: Dim, part: Dim, values: Sequence[ir.Value], rows: Limits, columns: Limits
-    ) -> None:
-        """Write the sums of a part of K to scratch memory, in rows of `sums_pitch` elements."""
-        b, p, ptx = self.b, self.product, self.ptx
-        assert self.sums is not None
-        width = 2 if divisible(p.n, 2) else 1
-        for j in range(len(values) // 4):
-            at = column + 8 * j + 2 * dims.symbol("quad")
-            for h in range(2):
-                line = (part * p.batches + batch) * p.m + row + 8 * h
-                for e in range(0, 2, width):
-                    first = 4 * j + 2 * h + e
-                    conditions = ptx.within(row + 8 * h, rows.first, rows.end)
-                    conditions += ptx.within(at + e, columns.first, columns.end)
-
-                    def write(offset: Dim = line * sums_pitch(p) + at + e, first: int = first) -> list[ir.Value]:
-                        buffer = self.stage.scratch[self.sums]  # type: ignore[index]
-                        if width == 1:
-                            b.op("memref.store", (values[first], buffer, b.dim(offset)))
-                            return []
-                        pair = b.value("vector.from_elements", values[first : first + 2], ir.VectorType.get([2], b.f32))
-                        alignment = ir.IntegerAttr.get(b.i64, 8)
-                        b.op("vector.store", (pair, buffer, b.dim(offset)), attributes={"alignment": alignment})
-                        return []
-
-                    if conditions:
-                        b.branch(ptx.all(conditions), [], write)
-                    else:
-                        write()
+                keep_sums(self.ptx, p, self.sums, part, (batch, own + 64 * i, column), values, rows, columns)
 
 
 def _loaded(first: Dim, tile: int, size: Dim, unit: int) -> tuple[Dim, Limits]:
@@ -289,8 +219,3 @@ def _loaded(first: Dim, tile: int, size: Dim, unit: int) -> tuple[Dim, Limits]:
             return first, Limits(end=size)
         return dims.dim_min(first, round_up(size - tile, unit)), Limits(first, size if size % unit else None)
     return dims.dim_max(dims.dim_min(first, round_up(size - tile, unit)), 0), Limits(first, size)
-
-
-def sums_pitch(product: Product) -> Dim:
-    """Elements from row to row of the partial sums: aligned, whatever N is."""
-    return round_up(product.n, 8)
