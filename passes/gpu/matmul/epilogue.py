@@ -127,13 +127,17 @@ class Epilogue:
         flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
         ev.known[p.root.results[0]] = self._known(ev, flat, value)
         for result, buffer in self.outputs:
-            order = self.orders[result]
-            if order is None:
-                ev.store(buffer, flat, ev.at(result, ev.ranges.delinearize(flat, graph.shape(result))))
-                continue
-            place = ev.ranges.delinearize(flat, p.result)
-            index = [0 if d is None else place[d] for d in order]
-            ev.store(buffer, ev.ranges.linearize(index, graph.shape(result)), ev.at(result, index))
+            index = self.index(ev.ranges, result, flat)
+            place = flat if self.orders[result] is None else ev.ranges.linearize(index, graph.shape(result))
+            ev.store(buffer, place, ev.at(result, index))
+
+    def index(self, ranges: Ranges, result: ir.Value, flat: Dim) -> list[Dim]:
+        """Where an output has the root's element number `flat`."""
+        order = self.orders[result]
+        if order is None:
+            return ranges.delinearize(flat, self.stage.kernel.graph.shape(result))
+        place = ranges.delinearize(flat, self.product.result)
+        return [0 if d is None else place[d] for d in order]
 
     def _order(self, result: ir.Value) -> tuple[int | None, ...] | None:
         """For an output with the root's dims in another order, which of them each of its dims is (None: of size 1)."""

@@ -8,8 +8,6 @@ A block computes `rows` x `columns` of the result, its waves parts of it, as 16 
         products of buffer t % 2
         store tile t + 1 to buffer (t + 1) % 2       last read before the barrier of the step before
         barrier
-
-A result is rounded to the root's dtype, as eager rounds it, and the fused ops are evaluated on that.
 """
 
 from __future__ import annotations
@@ -21,15 +19,11 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, element_bytes
-from ..probe import Probe, choose_width
-from ..stored import Stored
-from ..thread_values import LANE
-from .epilogue import Epilogue
 from .matrix_units import SIDE, Unit
 from .problem import Product
 from .tile_operands import TileOperand
+from .wave_results import WaveResults
 
 DEPTH = 64  # bytes of K in a tile
 BUSY = 96  # blocks that keep the smallest of the GPUs at work
@@ -87,8 +81,11 @@ class WaveProduct:
         self.row = b.dim(dims.floordiv(place, self.across) * tile.rows)
         self.column = b.dim(dims.mod(place, self.across) * tile.columns)
         self.batch = b.bind("batch", stage.block("z"))
-        self.epilogue = Epilogue(stage, self.product)
-        self._store(self._products())
+        sums = self._products()
+        results = WaveResults(stage, self.product, self.unit, self.lane, (tile.rows, tile.columns))
+        for number, value in enumerate(sums):
+            i, j = divmod(number, self.fragments[1])
+            results.store(self._place(self.row, self.part_row, i), self._place(self.column, self.part_column, j), value)
         stage.finish()
 
     def _products(self) -> list[ir.Value]:
@@ -141,6 +138,11 @@ class WaveProduct:
         pairs = [(r, c) for r in rows for c in columns]
         return [unit.multiply(b, d, r, c) for d, (r, c) in zip(sums, pairs)]
 
+    def _place(self, tile: ir.Value, part: ir.Value, fragment: int) -> ir.Value:
+        """The first row or column of a fragment."""
+        b = self.b
+        return b.binary("arith.addi", b.binary("arith.addi", tile, part), b.constant(fragment * SIDE, b.index))
+
     def _barrier(self) -> None:
         """Wait until what all waves have written to shared memory is there; loads from global memory stay under way."""
         self.b.op(self.unit.barrier, ())
@@ -150,91 +152,3 @@ class WaveProduct:
         if self.unit.barrier == "amdgpu.lds_barrier":  # an AMD GPU
             opts = self.b.attribute("#amdgpu.sched_barrier_opt<none>")
             self.b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
-
-    # -- epilogue --------------------------------------------------------------------------------------------------
-    def _store(self, sums: Sequence[ir.Value]) -> None:
-        """Write the results that are made of the sums of all fragments."""
-        width = self._width()
-        ev = Stored().evaluator(self.stage, Ranges({"batch": self.product.batches}), width)
-        for number, value in enumerate(sums):
-            i, j = divmod(number, self.fragments[1])
-            value = self.unit.in_order(self.b, self.lane, value)
-            for first in range(0, self.unit.results, width):
-                self._piece(ev, value, i, j, first, width)
-
-    def _width(self) -> int:
-        """Neighbouring columns that a lane writes at once."""
-        product, graph = self.product, self.graph
-
-        def probe(width: int) -> Probe:
-            ranges = Ranges(
-                {"batch": product.batches, "m": product.m, "w": dims.floordiv(product.n, width), LANE: width}
-            )
-            column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
-            accesses = Probe(graph, ranges, {product.root.results[0]})
-            flat = self._flat(dims.symbol("m"), column)
-            for value in graph.results:
-                accesses.at(value, ranges.delinearize(flat, graph.shape(value)))
-            if product.bias is not None:
-                accesses.at(product.bias, [column])
-            return accesses
-
-        n = product.n
-        width = choose_width(graph.results, probe, lambda w: isinstance(n, int) and n % w == 0)
-        return min(width, self.unit.results)
-
-    def _flat(self, m: Dim, n: Dim) -> Dim:
-        return (dims.symbol("batch") * self.product.m + m) * self.product.n + n
-
-    def _piece(self, ev, sums: ir.Value, i: int, j: int, first: int, width: int) -> None:  # type: ignore[no-untyped-def]
-        """Results `first .. first + width` of a lane in fragment (i, j)."""
-        b, product, unit = self.b, self.product, self.unit
-        inner, right = unit.place(b, self.lane)
-        right = b.binary("arith.addi", right, b.constant(first, b.index))
-        m = self._position(self.row, self.part_row, i, inner)
-        n = self._position(self.column, self.part_column, j, right)
-        b.fresh += 1
-        names = f"m{b.fresh}", f"w{b.fresh}"
-        row = b.bind(names[0], m)
-        vector = b.bind(names[1], b.binary("arith.divui", n, b.constant(width, b.index)))
-        ev.ranges.add(names[0], product.m)
-        ev.ranges.add(names[1], dims.floordiv(product.n, width))
-
-        def store() -> list[ir.Value]:
-            root = self._root(ev, sums, first, width, ev.flat(vector))
-            self.epilogue.write(ev, dims.symbol("batch"), row, vector, root)
-            return []
-
-        masks = [
-            b.value("arith.cmpi", (at, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
-            for at, end, tile in ((m, product.m, self.tile.rows), (n, product.n, self.tile.columns))
-            if not (isinstance(end, int) and end % tile == 0)
-        ]
-        if not masks:
-            store()
-            return
-        b.branch(masks[0] if len(masks) == 1 else b.value("arith.andi", masks, b.i1), [], store)
-
-    def _position(self, tile: ir.Value, part: ir.Value, fragment: int, inside: ir.Value) -> ir.Value:
-        b = self.b
-        at = b.binary("arith.addi", b.binary("arith.addi", tile, part), b.constant(fragment * SIDE, b.index))
-        return b.binary("arith.addi", at, inside)
-
-    def _root(self, ev, sums: ir.Value, first: int, width: int, column: Dim) -> ir.Value:  # type: ignore[no-untyped-def]
-        """The root's elements: sums and bias, rounded."""
-        b = self.b
-        lanes = [
-            b.value("vector.extract", (sums,), b.f32, static_position=ir.DenseI64ArrayAttr.get([first + k]))
-            for k in range(width)
-        ]
-        type: ir.Type = b.f32 if width == 1 else ir.VectorType.get([width], b.f32)
-        total = lanes[0] if width == 1 else b.value("vector.from_elements", lanes, type)
-        element = ir.RankedTensorType(self.product.root.results[0].type).element_type
-        if self.product.bias is not None:
-            bias = ev.vector(ev.at(self.product.bias, [column]))
-            bias = bias if element == b.f32 else b.value("arith.extf", (bias,), type)
-            total = b.value("arith.addf", (total, bias), type)
-        if element == b.f32:
-            return total
-        narrow = element if width == 1 else ir.VectorType.get([width], element)
-        return b.value("arith.truncf", (total,), narrow)
