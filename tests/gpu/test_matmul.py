@@ -9,9 +9,11 @@ from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
+from lamina.passes.gpu.matmul import emit_gpu_matmul
 from lamina.passes.gpu.matmul.operands import place_operands
 from lamina.passes.gpu.matmul.problem import read_product
 from lamina.passes.gpu.matmul.sums import emit_sums
+from lamina.passes.gpu.matmul.tiles import WarpTiles
 from lamina.passes.loops.kernel_functions import kernels
 from lamina.passes.loops.tensor_graph import TensorGraph
 from lamina.passes.pass_manager import run
@@ -120,6 +122,32 @@ def test_few_rows(m, n, k, dtype):
 def test_mma_sync(op, a, b, y, turned, dtype):
     text = check(op, a, b, y, dtype, epilogue=True, turned=turned, options="{matrix=mma}")
     assert "nvvm.mma.sync" in text
+
+
+STAGED = {
+    "two steps a part": WarpTiles(64, 64, 32, 32, 1.0),
+    "four": WarpTiles(64, 128, 32, 64, 1.0, depth_bytes=128, stages=3),
+    "K in two parts": WarpTiles(64, 64, 32, 32, 1.0, stages=3, splits=2),
+}
+
+
+@pytest.mark.parametrize("tiles", STAGED)
+@pytest.mark.parametrize(
+    "op, a, b, y, turned",
+    [
+        ("linear", (50, 136), (72, 136), (50, 72), False),
+        ("matmul", (72, 200), (200, 88), (72, 88), False),
+        ("matmul", (33, 37), (37, 51), (33, 51), False),
+        ("matmul", (40, 96), (96, 64), (40, 64), True),
+        ("matmul", (2, 40, 64), (2, 64, 48), (2, 40, 48), False),
+    ],
+)
+def test_copies_in_stages(op, a, b, y, turned, tiles, monkeypatch):
+    """A copy takes effect at the wait for it; before, its target is NaN."""
+    monkeypatch.setattr(emit_gpu_matmul, "SMALL", 0)
+    monkeypatch.setattr(emit_gpu_matmul, "choose_warp_tiles", lambda *sizes: STAGED[tiles])
+    text = check(op, a, b, y, "bf16", epilogue=True, turned=turned, options="{matrix=mma}")
+    assert "nvvm.cp.async.shared.global" in text and "nvvm.ldmatrix" in text
 
 
 @pytest.mark.parametrize("rows", [3, 40])

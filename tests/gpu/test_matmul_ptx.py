@@ -50,6 +50,10 @@ WGMMA = {
 }
 OTHERS = {
     "sm_80": ("sm_80", product("linear", (1024, 1024), (1024, 1024), (1024, 1024), "f16")),
+    "sm_80 large": ("sm_80", product("matmul", (4096, 4096), (4096, 4096), (4096, 4096))),
+    "sm_80 fused": ("sm_80", product("linear", (2048, 1024), (1024, 1024), (2048, 1024), fused=True)),
+    "sm_80 ragged": ("sm_80", product("matmul", (1000, 521), (521, 779), (1000, 779))),
+    "sm_80 split": ("sm_80", product("linear", (64, 8192), (256, 8192), (64, 256))),
     "sm_80 symbolic": ("sm_80", product("matmul", ("d0", "d1"), ("d1", "d2"), ("d0", "d2"), symbols=DYNAMIC)),
     "few rows": ("sm_90a", product("linear", (16, 4096), (4096, 4096), (16, 4096), "f32")),
     "f64": ("sm_90a", product("matmul", (300, 300), (300, 300), (300, 300), "f64")),

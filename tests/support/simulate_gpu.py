@@ -77,8 +77,8 @@ def simulate(
             if kind == "buffer":
                 arguments.append(buffers[int(number)])
             elif kind == "scratch":
-                dtype = dtype_of(ir.MemRefType(argument.type).element_type)
-                if int(number) not in scratch:
+                if int(number) not in scratch:  # one that is only read by address was written by an earlier stage
+                    dtype = dtype_of(ir.MemRefType(argument.type).element_type)
                     scratch[int(number)] = poisoned(sizes[int(number)] // dtype.itemsize, dtype)
                 arguments.append(scratch[int(number)])
             else:
@@ -193,10 +193,10 @@ class _Stage(WarpInstructions):
         self.env[op.results[0]] = self.ids[f"block_id {str(op.attributes['dimension'])[-2]}"]
 
     def _gpu_barrier(self, op: ir.Operation, mask: np.ndarray) -> None:
-        assert mask.all(), "a barrier that only some threads reach"
+        self.together(mask, self.threads, "a barrier")
 
     def _gpu_shuffle(self, op: ir.Operation, mask: np.ndarray) -> None:
-        assert mask.all(), "a shuffle that only some threads reach"
+        self.together(mask, 32, "a shuffle")
         value, distance, _ = (self.whole(self.env[v]) for v in op.operands)
         self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
         self.env[op.results[1]] = np.ones(1, bool)

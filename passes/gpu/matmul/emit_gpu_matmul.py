@@ -21,13 +21,14 @@ from ..gpu_kernel import WARP, GpuKernel
 from .conv_product import GroupWeights
 from .matrix_units import Unit, unit_for
 from .mma_sync import MMA_SYNC
+from .multistage import MultistageProduct
 from .operands import in_place, place_operands
 from .problem import Product, read_product
 from .rows import RowsProduct
 from .rows import suits as suits_rows
 from .simt import SimtProduct
 from .sums import emit_sums, sums_pitch
-from .tiles import choose_tiles
+from .tiles import choose_tiles, choose_warp_tiles
 from .waves import WaveProduct
 from .wgmma import WgmmaProduct
 
@@ -58,8 +59,10 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
     tensor_cores = wgmma and product.dtype in ("bf16", "f16") and in_place(product, product.b, product.n) is not None
     if suits_rows(product) and not tensor_cores:
         RowsProduct(kernel, product).emit()
-    elif wgmma and _suits_wgmma(product):
+    elif wgmma and _suits_tensor_cores(product):
         _emit_wgmma(kernel, product)
+    elif matrix == "mma" and product.dtype != "f32" and _suits_tensor_cores(product):
+        _emit_multistage(kernel, product)
     elif unit := _unit(product, matrix):
         WaveProduct(kernel, product, unit).emit()
     else:
@@ -75,7 +78,7 @@ def _unit(p: Product, matrix: str) -> Unit | None:
     return unit_for(matrix, p.dtype)
 
 
-def _suits_wgmma(p: Product) -> bool:
+def _suits_tensor_cores(p: Product) -> bool:
     """True for dtypes of tensor cores and for sizes at which a tile is not mostly padding."""
     if p.dtype not in ("bf16", "f16", "f32") or p.k == 0 or isinstance(p.a, GroupWeights):
         return False
@@ -91,10 +94,25 @@ def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     a, b = place_operands(kernel, p)
     split_f32 = p.dtype == "f32"
     tiles = choose_tiles(p.m, p.n, p.k, p.batches, b.matrix.turned, split_f32)
-    sums = None
-    if tiles.splits > 1:
-        count = tiles.splits * p.batches * p.m * sums_pitch(p)
-        sums = kernel.new_scratch(ir.F32Type.get(), count)
+    sums = _new_sums(kernel, p, tiles.splits)
     WgmmaProduct(kernel, p, a, b, tiles, "tf32" if split_f32 else p.dtype, sums).emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
+
+
+def _emit_multistage(kernel: GpuKernel, product: Product) -> None:
+    """The same by `mma.sync`."""
+    p = product
+    a, b = place_operands(kernel, p)
+    tiles = choose_warp_tiles(p.m, p.n, p.k, p.batches)
+    sums = _new_sums(kernel, p, tiles.splits)
+    MultistageProduct(kernel, p, a, b, tiles, sums).emit()
+    if sums is not None:
+        emit_sums(kernel, p, sums, tiles.splits)
+
+
+def _new_sums(kernel: GpuKernel, p: Product, splits: int) -> int | None:
+    """Scratch memory for the sums of the parts of K; None where it is not split."""
+    if splits == 1:
+        return None
+    return kernel.new_scratch(ir.F32Type.get(), splits * p.batches * p.m * sums_pitch(p))

@@ -51,15 +51,19 @@ class Operand:
             return f"scratch:{self.source}"
         return stage.buffer_role(stage.inputs[self.source])
 
-    def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:
-        """Where the copy of block number `block` of K begins, of `blocks` a pass with `depth` elements each."""
+    def place(self, batch: Dim, block: Dim, blocks: Dim) -> tuple[Dim, Dim]:
+        """Which matrix block number `block` of K is of, of `blocks` a pass, and which block it is there."""
         if len(self.planes) == 1:
-            return self.matrix.coordinates(batch, row, depth * block)
+            return batch, block
         number, block = dims.floordiv(block, blocks), dims.mod(block, blocks)
         assert self.planes in ((1, 2, 0), (2, 1, 0))
         plane = dims.mod(number + 1, 3) if self.planes[0] == 1 else 2 - number
-        own = batch if self.batches != 1 else 0
-        return self.matrix.coordinates(plane * self.batches + own, row, depth * block)
+        return plane * self.batches + (batch if self.batches != 1 else 0), block
+
+    def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:
+        """Where the copy of block number `block` of K begins, of `blocks` a pass with `depth` elements each."""
+        batch, block = self.place(batch, block, blocks)
+        return self.matrix.coordinates(batch, row, depth * block)
 
 
 def place_operands(kernel: GpuKernel, product: Product) -> tuple[Operand, Operand]:

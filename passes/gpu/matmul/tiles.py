@@ -53,6 +53,33 @@ class Tiles:
         return 128 * (self.consumers + 1)
 
 
+@dataclass(frozen=True)
+class WarpTiles:
+    """A block of `mma.sync` computes `m` x `n`, each of its warps `warp_m` x `warp_n`, K in `splits` parts.
+
+    K goes by `depth_bytes`, in a ring of `stages`; with `promoted` sums of one such part are added in full f32.
+    """
+
+    m: int
+    n: int
+    warp_m: int
+    warp_n: int
+    efficiency: float
+    depth_bytes: int = 64
+    stages: int = 4
+    blocks_per_sm: int = 1
+    splits: int = 1
+    promoted: bool = False
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.m // self.warp_m) * (self.n // self.warp_n)
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.m + self.n) * self.depth_bytes
+
+
 # m, n, consumers, efficiency
 CONFIGURATIONS = (
     Tiles(128, 256, 2, 1.0),
@@ -67,6 +94,15 @@ CONFIGURATIONS = (
 )
 SHARING = (Tiles(64, 128, 1, 0.8, blocks_per_sm=2), Tiles(64, 64, 1, 0.66, blocks_per_sm=2))
 PROMOTED = (Tiles(128, 128, 2, 0.9), Tiles(128, 64, 2, 0.75), Tiles(64, 128, 1, 0.72), Tiles(64, 64, 1, 0.5))
+
+
+# their stages take 96 KB of a multiprocessor at most: what all chips since sm_80 have
+WARP_CONFIGURATIONS = (
+    WarpTiles(128, 256, 64, 64, 1.0),
+    WarpTiles(128, 128, 64, 64, 0.9, stages=3, blocks_per_sm=2),
+    WarpTiles(64, 128, 32, 64, 0.75, blocks_per_sm=2),
+    WarpTiles(64, 64, 32, 32, 0.6, blocks_per_sm=3),
+)
 
 
 def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False) -> Tiles:
@@ -87,7 +123,21 @@ def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, pro
     return min(choices, key=lambda c: c[:2])[2]
 
 
-def estimate(tiles: Tiles, m: int, n: int, k: int, batches: int) -> float:
+def choose_warp_tiles(m: Dim, n: Dim, k: Dim, batches: Dim) -> WarpTiles:
+    """The same for `mma.sync`."""
+    sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
+    choices = []
+    for tiles in WARP_CONFIGURATIONS:
+        if not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
+            continue
+        for splits in SPLITS:
+            made = replace(tiles, splits=splits)
+            if splits == 1 or _may_split(made, *sizes):
+                choices.append((estimate(made, *sizes), -made.m * made.n, made))
+    return min(choices, key=lambda c: c[:2])[2]
+
+
+def estimate(tiles: Tiles | WarpTiles, m: int, n: int, k: int, batches: int) -> float:
     """Microseconds by the model."""
     units = count_tiles(tiles, m, n) * batches * tiles.splits
     together = min(tiles.blocks_per_sm, -(-units // SMS))  # blocks that share a multiprocessor
@@ -121,12 +171,12 @@ def place_tile(
     return batch, row, dims.floordiv(inside, height), part
 
 
-def count_tiles(tiles: Tiles, m: int, n: int) -> int:
+def count_tiles(tiles: Tiles | WarpTiles, m: int, n: int) -> int:
     """Tiles of one product."""
     return -(-m // tiles.m) * -(-n // tiles.n)
 
 
-def _may_split(tiles: Tiles, m: int, n: int, k: int, batches: int) -> bool:
+def _may_split(tiles: Tiles | WarpTiles, m: int, n: int, k: int, batches: int) -> bool:
     """True for few tiles and parts of K that are long enough to fill the ring."""
     return count_tiles(tiles, m, n) * batches < SMS and k // tiles.splits >= 4 * (ROW_BYTES // 2)
 
