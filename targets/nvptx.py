@@ -40,7 +40,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         options = f"wgmma={str('wgmma' in features).lower()} matrix={'mma' if 'mma' in features else ''}"
         return (f"lamina-emit-gpu-matmul{{{options}}}", EXPAND, *TO_NVVM)
     if kind == "attention" and target.attends:
-        return ("lamina-emit-gpu-attention", EXPAND, *TO_NVVM)
+        return (f"lamina-emit-gpu-attention{{wgmma={str('wgmma' in target.gpu_features).lower()}}}", EXPAND, *TO_NVVM)
     raise no_kernel(target, kind)
 
 
@@ -55,8 +55,8 @@ class NvptxTarget(GpuTarget):
 
     @property
     def attends(self) -> bool:
-        """Attention needs warpgroup products."""
-        return "wgmma" in self.gpu_features
+        """Attention needs tensor cores."""
+        return "mma" in self.gpu_features
 
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages, PTX, and a cubin where ptxas is found."""

@@ -33,7 +33,12 @@ class WarpInstructions:
         """Dynamic shared memory of each block, and the buffers that copies may read."""
         self.room = np.full((self.blocks, bytes_per_block), 0xFF, np.uint8)  # NaN in every float
         self.sources = buffers
-        self.under_way: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[]]
+        self.under_way: list[list[list[tuple[np.ndarray, np.ndarray]]]] = [[[]] for _ in range(self.blocks)]
+
+    def together(self, mask: np.ndarray, count: int, what: str) -> None:
+        """Of each `count` neighbouring threads all must be here, or none."""
+        here = mask.reshape(-1, count)
+        assert (here == here[:, :1]).all(), f"{what} that only some threads reach"
 
     def whole(self, x: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, (self.lanes, *x.shape[1:]))
@@ -61,7 +66,7 @@ class WarpInstructions:
         to, source, *valid = (self.whole(self.env[v]) for v in op.operands)
         count = valid[0] if valid else np.full(self.lanes, LINE)
         assert ((count >= 0) & (count <= LINE))[mask].all()
-        data = np.zeros((self.lanes, LINE), np.uint8)
+        data, lost = np.zeros((self.lanes, LINE), np.uint8), mask & (count > 0)
         for buffer in self.sources:
             raw = buffer.view(np.uint8)
             first = source - buffer.__array_interface__["data"][0]
@@ -72,31 +77,32 @@ class WarpInstructions:
             at = first[taken][:, None] + np.arange(LINE)
             read = np.arange(LINE) < count[taken][:, None]
             data[taken] = np.where(read, raw[np.where(read, at, 0)], 0)
-            mask_left = mask & ~inside
-            source = np.where(inside, -1, source)
-        assert not (mask_left & (count > 0)).any(), "a copy from no buffer"
-        blocks, at = self._shared_bytes(to, mask)
-        blocks = np.broadcast_to(blocks, at.shape)
-        self.room[blocks[mask], at[mask]] = 0xFF
-        self.under_way[-1].append((blocks[mask], at[mask], data[mask]))
+            lost = lost & ~inside
+        assert not lost.any(), "a copy from no buffer"
+        _, at = self._shared_bytes(to, mask)
+        for block in np.unique(self.block[mask]):
+            own = mask & (self.block == block)
+            self.room[block, at[own]] = 0xFF
+            self.under_way[block][-1].append((at[own], data[own]))
 
     def _nvvm_cp_async_commit_group(self, op: ir.Operation, mask: np.ndarray) -> None:
-        assert mask.all(), "a group of copies that only some threads end"
-        self.under_way.append([])
+        self.together(mask, self.lanes // self.blocks, "the end of a group of copies")
+        for block in np.unique(self.block[mask]):
+            self.under_way[block].append([])
 
     def _nvvm_cp_async_wait_group(self, op: ir.Operation, mask: np.ndarray) -> None:
-        assert mask.all()
+        self.together(mask, self.lanes // self.blocks, "a wait for copies")
         pending = ir.IntegerAttr(op.attributes["n"]).value
-        ended = len(self.under_way) - 1 - pending
-        for group in self.under_way[: max(ended, 0)]:
-            for blocks, at, data in group:
-                self.room[blocks, at] = data
-        self.under_way = self.under_way[max(ended, 0) :]
+        for block in np.unique(self.block[mask]):
+            ended = max(len(self.under_way[block]) - 1 - pending, 0)
+            for at, data in (copy for group in self.under_way[block][:ended] for copy in group):
+                self.room[block, at] = data
+            self.under_way[block] = self.under_way[block][ended:]
 
     # -- matrices ------------------------------------------------------------------------------------------------------
     def _nvvm_ldmatrix(self, op: ir.Operation, mask: np.ndarray) -> None:
         """Lane `8 i + r` of a warp gives the address of row `r` of matrix `i`."""
-        assert mask.all(), "an instruction of a warp that only some threads reach"
+        self.together(mask, 32, "an instruction of a warp")
         count = ir.IntegerAttr(op.attributes["num"]).value
         rows = self.room[self._shared_bytes(self.env[op.operands[0]], mask)].view(np.uint16).reshape(-1, 4, 8, 8)
         if "col" in str(op.attributes["layout"]):
@@ -116,13 +122,14 @@ class WarpInstructions:
         self.env[op.results[0]] = self.env[op.operands[0]][at]
 
     def _nvvm_shfl_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
-        assert mask.all() and "bfly" in str(op.attributes["kind"])
+        self.together(mask, 32, "a shuffle")
+        assert "bfly" in str(op.attributes["kind"])
         _, value, distance, _ = (self.whole(self.env[v]) for v in op.operands)
         self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
 
     def _nvvm_mma_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
         """16 x 8 x 16, by the fragment tables of the PTX ISA."""
-        assert mask.all(), "an instruction of a warp that only some threads reach"
+        self.together(mask, 32, "an instruction of a warp")
         dtype = HALVES[str(op.attributes["multiplicandAPtxType"])[len("#nvvm.mma_type<") : -1]]
         words = [np.ascontiguousarray(self.whole(self.env[v])) for v in op.operands]
         pairs = [w.reshape(-1, 1).view(dtype).astype(np.float32).reshape(-1, 32, 2) for w in words[:6]]

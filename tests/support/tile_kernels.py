@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mlir import ir
+
 from lamina.dialects.dtypes import DTYPES
+from lamina.passes.gpu.attention.problem import Attention, read_attention
+from lamina.passes.gpu.gpu_kernel import GpuKernel
+from lamina.passes.loops.kernel_functions import kernels
+from lamina.passes.loops.tensor_graph import TensorGraph
 
 Shape = Sequence[int | str]
 
@@ -43,3 +49,30 @@ func.func private @k({", ".join(parameters)}) -> ({", ".join(tensor(d, s) for d,
   lamina.arg_dtypes = {strings([d for d, _ in args])}, lamina.result_dtypes = {strings([d for d, _ in results])}}} {{
 {body}
 }}"""
+
+
+def attention(q, k, causal=False, gqa=1, dtype="bf16", mask=None, lse=False, symbols=()):
+    """A kernel of attention alone; `mask` is (dtype, shape)."""
+    arguments = [(dtype, q), (dtype, k), (dtype, k), *([mask] if mask else [])]
+    results = [(dtype, q), *([("f32", q[:-1])] if lse else [])]
+    attributes = f"{{causal = {str(causal).lower()}, gqa = {gqa} : i64, scale = unit}}"
+    types = ", ".join(tensor(*a) for a in arguments)
+    names = ", ".join(f"%{i}" for i in range(len(arguments)))
+    body = f'%y, %l = "lamina.attention"({names}) {attributes} : ({types}) -> ({tensor(dtype, q)}, {tensor("f32", q[:-1])})'
+    returned = "%y, %l" if lse else "%y"
+    return kernel(
+        "attention",
+        arguments,
+        results,
+        f"{body}\nreturn {returned} : {', '.join(tensor(*r) for r in results)}",
+        symbols,
+    )
+
+
+def open_attention(module: ir.Module) -> tuple[GpuKernel, Attention]:
+    """The kernel of a module, ready to be written for a GPU, and its attention."""
+    (op,) = kernels(module)
+    made = GpuKernel(TensorGraph(op))
+    found = read_attention(made.graph)
+    assert found is not None
+    return made, found

@@ -47,7 +47,7 @@ class Warp:
     def copy(self, to: ir.Value, source: ir.Value, valid: ir.Value | None = None) -> None:
         """Begin to copy 16 bytes to shared memory, past the first cache; `valid`: an i32, so many are read, then zeros."""
         b = self.b
-        attributes = {"size": b.number(LINE, b.i32), "modifier": b.attribute("#nvvm.load_cache_modifier<cg>")}
+        attributes = {"size": b.number(LINE, b.i32), "modifier": b.attribute("#nvvm<load_cache_modifier cg>")}
         b.op("nvvm.cp.async.shared.global", (to, source, *([] if valid is None else [valid])), attributes=attributes)
 
     def commit(self) -> None:

@@ -1,4 +1,10 @@
-"""Emit kernels of kind `attention` for GPUs with wgmma and TMA; scores are never stored."""
+"""Emit kernels of kind `attention` for GPUs with matrix instructions; scores are never stored.
+
+| code | where |
+|---|---|
+| `wgmma` | chips with wgmma and TMA |
+| `warps` | `mma.sync`, since sm_80 |
+"""
 
 from __future__ import annotations
 
@@ -10,12 +16,14 @@ from ...registry import register
 from ..gpu_kernel import GpuKernel
 from .parts import emit_parts, new_parts
 from .problem import read_attention
-from .tiles import choose_attention_tiles
+from .tiles import AttentionTiles, choose_attention_tiles
+from .warp_tiles import WarpTiles, choose_warp_tiles
+from .warps import WarpAttention
 from .wgmma import FlashAttention
 
 
 @register
-def emit_gpu_attention(module: ir.Module) -> None:
+def emit_gpu_attention(module: ir.Module, wgmma: bool = False) -> None:
     """Replace each linalg-level kernel of kind `attention` by its GPU form (docs/contracts.md, section 11).
 
     Before: `%y, %lse = "lamina.attention"(%q, %k, %v)` and a `linalg.generic` epilogue on tensors.
@@ -24,20 +32,26 @@ def emit_gpu_attention(module: ir.Module) -> None:
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             kernel = GpuKernel(TensorGraph(op))
-            _emit(kernel)
+            _emit(kernel, wgmma)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
 
 
-def _emit(kernel: GpuKernel) -> None:
+def _emit(kernel: GpuKernel, wgmma: bool) -> None:
     attention = read_attention(kernel.graph)
     if attention is None:
         raise NotImplementedError("attention on tensor cores is of bf16 or f16 heads of at most 256 elements")
     p = attention.product
     operands = attention.place(kernel)
-    tiles = choose_attention_tiles(attention.depth, p.m, p.k, p.batches, attention.causal, attention.few)
-    parts = new_parts(kernel, attention, tiles) if tiles.splits != 1 else None
-    stage = FlashAttention(kernel, attention, operands, tiles, parts)
+    tiles: AttentionTiles | WarpTiles
+    if wgmma:
+        tiles = choose_attention_tiles(attention.depth, p.m, p.k, p.batches, attention.causal, attention.few)
+        parts = new_parts(kernel, attention, tiles) if tiles.splits != 1 else None
+        stage = FlashAttention(kernel, attention, operands, tiles, parts)
+    else:
+        tiles = choose_warp_tiles(attention.depth, p.m, p.k, p.batches, attention.few)
+        parts = new_parts(kernel, attention, tiles) if tiles.splits != 1 else None
+        stage = WarpAttention(kernel, attention, operands, tiles, parts)
     stage.emit()
     if parts is not None:
         emit_parts(kernel, attention, tiles, parts, stage.softmax.exact)

@@ -20,11 +20,12 @@ from .layout import QUADS
 from .problem import Attention
 from .softmax import Softmax
 from .tiles import AttentionTiles
+from .warp_tiles import WarpTiles
 
 THREADS = 128
 
 
-def new_parts(kernel: GpuKernel, attention: Attention, tiles: AttentionTiles) -> tuple[int, int, int]:
+def new_parts(kernel: GpuKernel, attention: Attention, tiles: AttentionTiles | WarpTiles) -> tuple[int, int, int]:
     """Scratch memory for all parts: O, maxima and totals."""
     p, f32 = attention.product, ir.F32Type.get()
     lines = tiles.splits * p.batches * p.m
@@ -32,7 +33,7 @@ def new_parts(kernel: GpuKernel, attention: Attention, tiles: AttentionTiles) ->
 
 
 def emit_parts(
-    kernel: GpuKernel, attention: Attention, tiles: AttentionTiles, parts: tuple[int, int, int], exact: bool
+    kernel: GpuKernel, attention: Attention, tiles: AttentionTiles | WarpTiles, parts: tuple[int, int, int], exact: bool
 ) -> None:
     """Write the outputs from the parts in scratch memory."""
     p = attention.product

@@ -13,13 +13,14 @@ from ..thread_values import divisible
 from .problem import Attention
 from .softmax import RowState, Softmax
 from .tiles import AttentionTiles
+from .warp_tiles import WarpTiles
 
 
 class Results:
     """Writes 64 query rows of a warpgroup; `parts` are scratch buffers (O, maxima, totals) if keys are split."""
 
     def __init__(
-        self, stage: GpuStage, attention: Attention, softmax: Softmax, tiles: AttentionTiles,
+        self, stage: GpuStage, attention: Attention, softmax: Softmax, tiles: AttentionTiles | WarpTiles,
         parts: tuple[int, int, int] | None,
     ):  # fmt: skip
         self.stage, self.b, self.ptx = stage, stage.b, Ptx(stage)

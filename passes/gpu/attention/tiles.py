@@ -102,7 +102,7 @@ def _tiles_of_few(depth: int, keys: Dim, batches: Dim) -> AttentionTiles:
     if depth in _SHARING and isinstance(batches, int) and batches >= SMS:
         return AttentionTiles(depth, 1, _SHARING[depth][0], stages=3, blocks_per_sm=2)
     step = _KEYS[depth]
-    splits = _splits(batches, dims.ceildiv(keys, step))
+    splits = key_splits(batches, dims.ceildiv(keys, step), SMS)
     return AttentionTiles(depth, 1, step, stages=4 if depth == CHUNK else 3, splits=splits)
 
 
@@ -116,15 +116,25 @@ def _in_order(tiles: AttentionTiles, rows: int, heads: int, causal: bool) -> Att
     return replace(tiles, run=2 if paired else 1, persistent=paired)
 
 
-def _splits(batches: Dim, tiles: Dim) -> Dim:
-    """Parts of the keys of each of `batches`, `tiles` tiles long, that fill the multiprocessors."""
+def key_splits(batches: Dim, tiles: Dim, places: int) -> Dim:
+    """Parts of the keys of each of `batches`, `tiles` tiles long, that fill `places` for blocks."""
     if not isinstance(batches, int) or not isinstance(tiles, int):
-        return dims.dim_max(dims.dim_min(dims.floordiv(SMS, dims.dim_max(batches, 1)), tiles), 1)
+        return dims.dim_max(dims.dim_min(dims.floordiv(places, dims.dim_max(batches, 1)), tiles), 1)
 
     def time(splits: int) -> float:
-        return -(-batches * splits // SMS) * -(-tiles // splits) + (SPLIT_TILES if splits > 1 else 0)
+        return -(-batches * splits // places) * -(-tiles // splits) + (SPLIT_TILES if splits > 1 else 0)
 
     return min(range(1, min(tiles, MOST_SPLITS) + 1), key=time)
+
+
+def key_range(keys: Dim, step: int, splits: Dim, causal: bool, end_row: Dim, part: Dim) -> tuple[Dim, Dim]:
+    """The tiles of `step` keys that query rows before `end_row` attend to, in a part of the keys."""
+    if causal:
+        return 0, dims.ceildiv(dims.dim_min(end_row, keys), step)
+    tiles = dims.ceildiv(keys, step)
+    if splits == 1:
+        return 0, dims.dim_max(tiles, 1)
+    return dims.floordiv(tiles * part, splits), dims.floordiv(tiles * (part + 1), splits)
 
 
 def query_tile(number: Dim, count: Dim, causal: bool, run: int) -> Dim:

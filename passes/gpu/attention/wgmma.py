@@ -35,7 +35,7 @@ from .problem import Attention
 from .results import Results
 from .shared import STEP, HeadTile
 from .softmax import RowState, Softmax, row_state
-from .tiles import CHUNK, AttentionTiles, query_tile
+from .tiles import CHUNK, AttentionTiles, key_range, query_tile
 
 
 class FlashAttention:
@@ -49,7 +49,7 @@ class FlashAttention:
         p = attention.product
         self.q_tile, self.k_tile = HeadTile(tiles.rows, tiles.depth), HeadTile(tiles.keys, tiles.depth)
         self.v_tile = HeadTile(tiles.keys, tiles.depth, turned=True)
-        self.row_tiles, self.key_tiles = dims.ceildiv(p.m, tiles.rows), dims.ceildiv(p.k, tiles.keys)
+        self.row_tiles = dims.ceildiv(p.m, tiles.rows)
         self.runs_of_head = dims.ceildiv(self.row_tiles, tiles.run)
         self.runs = self.runs_of_head * p.batches * tiles.splits
         places = tiles.blocks_per_sm * dims.symbol("sms")
@@ -105,14 +105,10 @@ class FlashAttention:
 
     def _keys(self, end_row: Dim, part: Dim) -> tuple[Dim, Dim]:
         """The tiles of keys that query rows before `end_row` attend to."""
-        p, keys, splits = self.attention.product, self.tiles.keys, self.tiles.splits
+        a, tiles = self.attention, self.tiles
         bind = lambda x: x if isinstance(x, int) else self.b.bind_unique("keys", self.b.dim(x))
-        if self.attention.causal:
-            return 0, bind(dims.ceildiv(dims.dim_min(end_row, p.k), keys))
-        if splits == 1:
-            return 0, bind(dims.dim_max(self.key_tiles, 1))
-        cut = lambda i: bind(dims.floordiv(self.key_tiles * i, splits))
-        return cut(part), cut(part + 1)
+        low, high = key_range(a.product.k, tiles.keys, tiles.splits, a.causal, end_row, part)
+        return bind(low), bind(high)
 
     # -- the producer ----------------------------------------------------------------------------------------------
     def _produce(self) -> None:

@@ -58,6 +58,12 @@ class Matrix:
         places = [*inner, *_batch_places(self, batch)]
         return [p + s for p, s in zip(places, starts)]
 
+    def element(self, batch: Dim, row: Dim, k: Dim) -> Dim:
+        """Where element (batch, row, k) lies in the buffer; `batch` counts all indices of `batch` row-major."""
+        strides = [s for _, s in reversed(_outer(self))]
+        outer = sum((i * s for i, s in zip(_batch_places(self, batch), strides)))
+        return self.offset + outer + row * self.row_stride + k * self.k_stride
+
 
 def find_matrix(
     offset: Dim, batch: Sequence[Dim], batch_strides: Sequence[Dim], rows: Dim, k: Dim, row_stride: Dim, k_stride: Dim,
