@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -27,7 +28,18 @@ def rms_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * w
 
 
-# name: (function, operands by name: x is the matrix, w a row, i classes)
+def batch_norm(x: torch.Tensor, m: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    """Of inference: channels are rows, as of one image."""
+    return F.batch_norm(x[None], m, m.square() + 1, n, m)[0]
+
+
+def max_pool(x: torch.Tensor) -> torch.Tensor:
+    """Rows are square images."""
+    side = math.isqrt(x.shape[1])
+    return F.max_pool2d(x.view(1, -1, side, side), 3, 2, 1)
+
+
+# name: (function, operands by name: x and y are matrices, w and v rows, m and n columns, i classes, j numbers of rows)
 CASES: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
     "add": (lambda x, y: x + y, "xy"),
     "silu_mul": (lambda x, y: F.silu(x) * y, "xy"),
@@ -38,15 +50,27 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
     "cross_entropy": (lambda x, i: F.cross_entropy(x.float(), i), "xi"),
     "column_sum": (lambda x: x.sum(0), "x"),
     "transpose": (lambda x: x.t().contiguous(), "x"),
+    "row_sum": (lambda x: x.sum(-1), "x"),
+    "sum_all": (lambda x: x.sum(), "x"),
+    "argmax": (lambda x: x.argmax(-1), "x"),
+    "middle_sum": (lambda x: x.view(-1, 64, x.shape[1]).sum(1), "x"),
+    "embedding": (lambda x, j: F.embedding(j, x), "xj"),
+    "concat": (lambda x, y: torch.cat([x, y], -1), "xy"),
+    "batch_norm": (batch_norm, "xmn"),
+    "max_pool": (max_pool, "x"),
 }
 SHAPES = ("64x4096", "8192x4096", "8192x4097", "32768x1024")
+SQUARES = ("max_pool",)  # which need rows of a square's length
 
 
 def operands(names: str, rows: int, columns: int, dtype: torch.dtype) -> Tensors:
     """Random operands."""
-    made = {"x": (rows, columns), "y": (rows, columns), "w": (columns,), "v": (columns,)}
+    floats = dict.fromkeys("xy", (rows, columns)) | dict.fromkeys("wv", (columns,)) | dict.fromkeys("mn", (rows,))
+    integers = {"i": columns, "j": rows}
     return [
-        torch.randint(0, columns, (rows,), device="cuda") if n == "i" else torch.randn(made[n], device="cuda").to(dtype)
+        torch.randn(floats[n], device="cuda").to(dtype)
+        if n in floats
+        else torch.randint(0, integers[n], (rows,), device="cuda")
         for n in names
     ]
 
@@ -161,6 +185,8 @@ def main() -> None:
             continue
         for shape in given.shapes.split(","):
             rows, columns = map(int, shape.split("x"))
+            if name in SQUARES and math.isqrt(columns) ** 2 != columns:
+                continue
             for dtype in (torch.float32, torch.bfloat16):
                 line = attempt(
                     f"{name} {shape} {dtype}",

@@ -34,7 +34,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", EXPAND, *TO_NVVM)
     if kind in gpu.KINDS or plain:
-        return ("lamina-emit-gpu-loops", EXPAND, *TO_NVVM)
+        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full}", EXPAND, *TO_NVVM)
     if kind in ("matmul", "conv"):
         features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
         options = f"wgmma={str('wgmma' in features).lower()} matrix={'mma' if 'mma' in features else ''}"

@@ -34,8 +34,10 @@ FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
 
 @register
-def emit_gpu_loops(module: ir.Module, wave: int = WARP) -> None:
+def emit_gpu_loops(module: ir.Module, wave: int = WARP, divide: str = "") -> None:
     """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
+
+    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly.
 
     Before:
     ```mlir
@@ -49,7 +51,7 @@ def emit_gpu_loops(module: ir.Module, wave: int = WARP) -> None:
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph, wave)
+            kernel = GpuKernel(graph, wave, divide)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()

@@ -20,7 +20,9 @@ from .stored import Stored
 from .thread_values import LANE, ThreadValues
 
 THREADS = 256
+UNROLL = 2
 UNROLL_ABOVE = 1 << 22  # elements from which a thread takes two vectors: more loads in flight
+ENOUGH = 132 * 2 * THREADS // 4  # vectors below which they are made narrower, so that all multiprocessors get some
 
 
 def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim) -> None:
@@ -36,10 +38,11 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
             accesses.at(v, ranges.delinearize(flat, graph.shape(v)))
         return accesses
 
-    small = isinstance(numel, int) and numel < 132 * 2 * THREADS  # rather more threads than wide loads
-    width = 1 if small else choose_width(values, probe, lambda _: True)
+    width = choose_width(values, probe, lambda width: not isinstance(numel, int) or numel // width >= ENOUGH)
     vectors = dims.ceildiv(numel, width)
-    unroll = 2 if isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % (2 * THREADS * width) == 0 else 1
+    unroll = (
+        UNROLL if isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % (UNROLL * THREADS * width) == 0 else 1
+    )
     stage = kernel.stage(THREADS, (dims.ceildiv(vectors, THREADS * unroll), 1, 1))
     b = stage.b
     if unroll > 1:
@@ -47,6 +50,7 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
         stage.finish()
         return
     w = stage.global_thread()
+    full = isinstance(numel, int) and numel % (THREADS * width) == 0
 
     def whole() -> list[ir.Value]:
         b.bind("w", w, 0)
@@ -60,6 +64,10 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
             _store(stored.evaluator(stage, Ranges({"f": numel}), 1), stage.outputs, results, f)
         return []
 
+    if full:
+        whole()
+        stage.finish()
+        return
     last = b.dim(dims.floordiv(numel, width))
     inside = b.value("arith.cmpi", (w, last), b.i1, predicate=b.number(6, b.i64))
     exact = width == 1 or (isinstance(numel, int) and numel % width == 0)

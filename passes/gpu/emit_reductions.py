@@ -32,8 +32,11 @@ from .row_values import Row, combined, strided
 from .stored import Stored, from_scratch, scratch_type, to_scratch
 from .thread_values import LANE, ThreadValues
 
+LANES = 32
 SLICES = 8
+FINAL_SLICES = 8
 COLUMN_UNROLL = 8  # rows of a slice that are read at once
+FINAL_UNROLL = 8
 WAVES = 1056  # blocks that keep 132 multiprocessors busy: eight for each
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
@@ -64,7 +67,7 @@ def _row_chunks(count: Dim, length: Dim) -> int:
 
 
 def _column_chunks(count: Dim, length: Dim) -> int:
-    blocks = -(-count // (WARP * 4)) if isinstance(count, int) else 64
+    blocks = -(-count // (LANES * 4)) if isinstance(count, int) else 64
     most = length // (SLICES * COLUMN_UNROLL) if isinstance(length, int) else 16
     return max(1, min(WAVES // max(blocks, 1), most, 128))
 
@@ -126,7 +129,7 @@ class _Stages:
 
         width = choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
         vectors = length // width if isinstance(length, int) else length
-        threads, unroll = threads_for(length, width, self.kernel.wave) if chunks == 1 else (256, 0)
+        threads, unroll = threads_for(length, width, self.kernel.wave, total) if chunks == 1 else (256, 0)
         per_block = rows_per_block(threads, self.kernel.wave)
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
@@ -164,17 +167,15 @@ class _Stages:
             return self.probe(row, dims.symbol("c"), ranges)
 
         def fits(width: int) -> bool:
-            return isinstance(count, int) and count % width == 0 and count >= width * WARP
+            return isinstance(count, int) and count % width == 0 and count >= width * LANES
 
         width = choose_width([], probe, fits)
         vectors = count // width if isinstance(count, int) else count
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
-        stage = self.kernel.stage(WARP * SLICES, (dims.ceildiv(vectors, WARP), chunks, 1))
+        stage = self.kernel.stage(LANES * SLICES, (dims.ceildiv(vectors, LANES), chunks, 1))
         b = stage.b
-        warp = b.constant(WARP, b.index)
-        x = b.binary("arith.remui", stage.thread(), warp)
-        y = b.binary("arith.divui", stage.thread(), warp)
-        w, inside = _place_column(stage, x, vectors, "w")
+        x, y = _split(stage, LANES)
+        w, inside = _place_column(stage, x, LANES, vectors, "w")
         ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
         low, high = y, b.dim(length)
         chunk: Dim = 0
@@ -194,7 +195,7 @@ class _Stages:
             return ev.body(g, self.loops(ev.ranges, row, c), carried)
 
         made = strided(b, "c", low, high, SLICES, inits, step, COLUMN_UNROLL)
-        made = _across_slices(ev, stage, g, made, x, y)
+        made = _across_slices(ev, stage, g, made, x, y, (LANES, SLICES))
         conditions = [inside, _is_first(stage, y)]
         if chunks != 1:
             self.keep(ev, partial, made, chunk * count + row, conditions)
@@ -213,14 +214,12 @@ class _Stages:
         g, columns = self.generic, threads == 1
         finals = self.finals()
         per_block = WARP if columns else 128 // threads
-        stage = self.kernel.stage(WARP * SLICES if columns else 128, (dims.ceildiv(self.count, per_block), 1, 1))
+        stage = self.kernel.stage(WARP * FINAL_SLICES if columns else 128, (dims.ceildiv(self.count, per_block), 1, 1))
         b = stage.b
         if columns:
-            warp = b.constant(WARP, b.index)
-            x = b.binary("arith.remui", stage.thread(), warp)
-            lane = b.binary("arith.divui", stage.thread(), warp)
-            r, inside = _place_column(stage, x, self.count)
-            threads = SLICES
+            x, lane = _split(stage, WARP)
+            r, inside = _place_column(stage, x, WARP, self.count)
+            threads = FINAL_SLICES
         else:
             r, lane, inside = place(stage, threads, per_block, self.count)
         ev = self.stored.evaluator(stage, Ranges({"r": self.count}), 1)
@@ -233,9 +232,9 @@ class _Stages:
             return combined(ev, g, carried, load(k))
 
         inits = [ev.at(out, [0] * len(ir.RankedTensorType(out.type).shape)) for out in g.outs]
-        made = strided(b, "k", lane, b.dim(chunks), threads, inits, step, COLUMN_UNROLL)
+        made = strided(b, "k", lane, b.dim(chunks), threads, inits, step, FINAL_UNROLL)
         if columns:
-            made = _across_slices(ev, stage, g, made, x, lane)
+            made = _across_slices(ev, stage, g, made, x, lane, (WARP, FINAL_SLICES))
         else:
             made = reduce_block(stage, made, threads, lambda x, y: combined(ev, g, x, y))
         self.deliver(ev, finals, made, r, [inside, _is_first(stage, lane)])
@@ -281,11 +280,18 @@ class _Stages:
         _under(stage, conditions, store)
 
 
-def _place_column(stage: GpuStage, x: ir.Value, count: Dim, name: str = "r") -> tuple[Dim, ir.Value | None]:
+def _split(stage: GpuStage, lanes: int) -> tuple[ir.Value, ir.Value]:
+    """This thread's lane of `lanes` and its slice."""
+    b = stage.b
+    size = b.constant(lanes, b.index)
+    return b.binary("arith.remui", stage.thread(), size), b.binary("arith.divui", stage.thread(), size)
+
+
+def _place_column(stage: GpuStage, x: ir.Value, lanes: int, count: Dim, name: str = "r") -> tuple[Dim, ir.Value | None]:
     """The result (bound to symbol `name`) of lane `x` of this block, and a mask where it may be beyond the last."""
     b = stage.b
-    at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), b.constant(WARP, b.index)), x)
-    if isinstance(count, int) and count % WARP == 0:
+    at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), b.constant(lanes, b.index)), x)
+    if isinstance(count, int) and count % lanes == 0:
         return b.bind(name, at), None
     end = b.dim(count)
     inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
@@ -326,14 +332,14 @@ def _contiguous(offset: Dim, name: str) -> bool:
 
 
 def _across_slices(
-    ev: ThreadValues, stage: GpuStage, g: Generic, values: list[Any], x: ir.Value, y: ir.Value
+    ev: ThreadValues, stage: GpuStage, g: Generic, values: list[Any], x: ir.Value, y: ir.Value, block: tuple[int, int]
 ) -> list[Any]:
-    """Combine the accumulators of threads with the same `x`: through shared memory, slice 0 gets the results."""
-    b, width = stage.b, ev.width
+    """Combine the accumulators of threads with the same lane `x` of a block of `lanes` by `slices`, in slice 0."""
+    b, width, (lanes, slices) = stage.b, ev.width, block
     elements = [ir.VectorType(v.type).element_type if isinstance(v.type, ir.VectorType) else v.type for v in values]
-    rooms = [stage.shared(scratch_type(t), WARP * SLICES * width) for t in elements]
+    rooms = [stage.shared(scratch_type(t), lanes * slices * width) for t in elements]
     size = b.constant(width, b.index)
-    place = b.binary("arith.addi", b.binary("arith.muli", y, b.constant(WARP, b.index)), x)
+    place = b.binary("arith.addi", b.binary("arith.muli", y, b.constant(lanes, b.index)), x)
     place = b.binary("arith.muli", place, size)
     for room, value in zip(rooms, values):
         value = to_scratch(ev, value, room)
@@ -342,8 +348,8 @@ def _across_slices(
     stage.barrier()
     made = list(values)
     first = b.binary("arith.muli", x, size)
-    for s in range(1, SLICES):
-        offset = b.binary("arith.addi", first, b.constant(s * WARP * width, b.index))
+    for s in range(1, slices):
+        offset = b.binary("arith.addi", first, b.constant(s * lanes * width, b.index))
         other = []
         for room, value, element in zip(rooms, values, elements):
             stored = ir.MemRefType(room.type).element_type

@@ -15,7 +15,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from ..loops.loop_nest import Loop, Space
-from .gpu_kernel import WARP, GpuKernel, GpuStage
+from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
 from .row_values import Row
 from .stored import Stored
@@ -25,6 +25,9 @@ WARP_ROW = 1024  # elements up to which one wave takes a row
 PER_THREAD = 16  # elements of a longer row a thread should hold
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
+FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
+FEW_THREADS = 512  # so a thread of such a row holds little
+AHEAD = 64  # registers of a thread for what is loaded before the first reduction
 BLOCK = 128  # threads of a block that takes several short rows
 
 
@@ -57,8 +60,8 @@ class RowPlan:
         return ranges.simplify(dims.substitute(self.space.values["f"], values))
 
 
-def threads_for(length: Dim, width: int, wave: int) -> tuple[int, int]:
-    """Threads of a row, and how many vectors each holds (0: more than fit into registers)."""
+def threads_for(length: Dim, width: int, wave: int, count: Dim) -> tuple[int, int]:
+    """Threads of each of `count` rows, and how many vectors each holds (0: more than fit into registers)."""
     if not isinstance(length, int) or length > REGISTER_ROW:
         return LOOP_THREADS, 0
     vectors = -(-length // width)
@@ -66,6 +69,8 @@ def threads_for(length: Dim, width: int, wave: int) -> tuple[int, int]:
         threads = min(wave, _power_up(vectors))
     else:
         threads = min(1024, max(2 * WARP, _power_up(length // PER_THREAD // 2 + 1)))
+    if isinstance(count, int) and count <= FEW_ROWS:
+        threads = max(threads, min(FEW_THREADS, _power_up(vectors)))
     return threads, -(-vectors // threads)
 
 
@@ -83,7 +88,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     graph, length, count = kernel.graph, plan.length, plan.count
     width = row_width(kernel, stored, plan)
     vectors = length // width if isinstance(length, int) else length
-    threads, unroll = threads_for(length, width, kernel.wave)
+    threads, unroll = threads_for(length, width, kernel.wave, count)
     per_block = rows_per_block(threads, kernel.wave)
     stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
     r, lane, inside = place(stage, threads, per_block, count)
@@ -91,6 +96,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     ev = stored.evaluator(stage, Ranges({"r": count}), width)
     for key in plan.keys:
         ev.together[key] = lambda generic, index: row.reduce(ev, generic, index)
+    _load_ahead(ev, plan, row, r)
     _force(ev, plan, r)
     made: list[tuple[int, Dim, ir.Value, ir.Value | None]] = []
 
@@ -152,6 +158,26 @@ def row_width(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> int:
     length = plan.length
     values = [graph.results[i] for i in plan.full]
     return choose_width(values, probe, lambda width: isinstance(length, int) and length % width == 0)
+
+
+def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
+    """Load what the stores need, too, before the first reduction: nothing moves up across its barrier by itself."""
+    graph = ev.graph
+    ahead: dict[tuple[ir.Value, Dim], None] = {}
+    for name in row.names:
+        ev.ranges.add(name, row.vectors)
+        column = ev.flat(dims.symbol(name))
+        probe = Probe(graph, ev.ranges, set(), column)
+        probe.only = set(plan.keys)
+        flat = plan.flat(ev.ranges, r, column)
+        for i in plan.full:
+            probe.at(graph.results[i], ev.ranges.delinearize(flat, graph.shape(graph.results[i])))
+        known = {"r", LANE, name}
+        ahead.update({(a, o): None for a, o in probe.loads if a in graph.inputs and set(dims.symbols(o)) <= known})
+    sizes = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in ahead]
+    if sum(sizes) * ev.width <= 4 * AHEAD:
+        for argument, offset in ahead:
+            ev.load(argument, offset)
 
 
 def _force(ev: ThreadValues, plan: RowPlan, r: Dim) -> None:

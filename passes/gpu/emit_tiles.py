@@ -1,6 +1,6 @@
 """Stages for results that read some operand across their rows, such as a transpose: tiles through shared memory.
 
-A block takes SIDE x SIDE positions of the loops `cross` (along which the operand is contiguous) and `last` (along which
+A block takes `side` x `side` positions of the loops `cross` (along which the operand is contiguous) and `last` (along which
 the results are). Both global accesses then run along memory; the turn is made in shared memory, whose rows are padded
 by a word, so that neither way of going through it meets one bank with many threads:
 
@@ -25,6 +25,8 @@ from .stored import Stored
 from .thread_values import LANE, ThreadValues, divisible
 
 SIDE = 64
+SMALL_SIDE = 32  # where larger tiles would be too few
+ENOUGH_TILES = 264  # two for each of 132 multiprocessors
 THREADS = 256
 SHARED = 48 * 1024  # bytes without asking for more
 SHORTEST = 32  # a loop of fewer elements makes tiles that are mostly empty
@@ -37,12 +39,13 @@ class Tile:
     argument: ir.Value
     step: Dim
     rest: Dim
+    side: int
     room: ir.Value | None = None
 
     @property
     def pitch(self) -> int:
-        """Elements from one row of the tile to the next: one 4-byte word more than SIDE."""
-        return SIDE + max(1, 4 // element_bytes(ir.RankedTensorType(self.argument.type).element_type))
+        """Elements from one row of the tile to the next: one 4-byte word more than `side`."""
+        return self.side + max(1, 4 // element_bytes(ir.RankedTensorType(self.argument.type).element_type))
 
 
 def find_cross(space: Space, accesses: Probe) -> tuple[Loop, list[Tile]] | None:
@@ -52,6 +55,7 @@ def find_cross(space: Space, accesses: Probe) -> tuple[Loop, list[Tile]] | None:
         return None
     last = loops[-1].name
     for loop in reversed(loops[:-1]):
+        side = _side(loops, loop)
         tiles: dict[tuple[ir.Value, Dim], Tile] = {}
         for argument, offset in accesses.loads:
             step = dims.linear_coefficient(offset, last)
@@ -62,12 +66,19 @@ def find_cross(space: Space, accesses: Probe) -> tuple[Loop, list[Tile]] | None:
             if argument not in accesses.graph.inputs or not isinstance(offset, dims.Expr):
                 continue
             rest = offset - loop.variable - step * loops[-1].variable  # type: ignore[operator]
-            tiles[argument, offset] = Tile(argument, step, rest)  # type: ignore[arg-type]
+            tiles[argument, offset] = Tile(argument, step, rest, side)  # type: ignore[arg-type]
         found = list(tiles.values())
-        size = sum(SIDE * t.pitch * element_bytes(ir.RankedTensorType(t.argument.type).element_type) for t in found)
+        size = sum(side * t.pitch * element_bytes(ir.RankedTensorType(t.argument.type).element_type) for t in found)
         if found and not _short(loop) and size <= SHARED:
             return loop, found
     return None
+
+
+def _side(loops: list[Loop], cross: Loop) -> int:
+    """The side of tiles of `cross` by the last loop."""
+    others = [l.extent for l in loops if l not in (cross, loops[-1])]
+    count = dims.product([*others, *(dims.ceildiv(l.extent, SIDE) for l in (cross, loops[-1]))])
+    return SMALL_SIDE if isinstance(count, int) and count < ENOUGH_TILES else SIDE
 
 
 def _short(loop: Loop) -> bool:
@@ -129,22 +140,24 @@ def emit_tiles(
         return accesses
 
     width = choose_width(values, probe, lambda w: isinstance(last.extent, int) and last.extent % w == 0)
-    counts = [l.extent for l in others] + [dims.ceildiv(l.extent, SIDE) for l in (cross, last)]
-    stage = kernel.stage(THREADS, (dims.product(counts), 1, 1))
+    side = tiles[0].side
+    widest = max(width, *(_load_width(t, cross) for t in tiles))
+    counts = [l.extent for l in others] + [dims.ceildiv(l.extent, side) for l in (cross, last)]
+    stage = kernel.stage(min(THREADS, side * side // widest), (dims.product(counts), 1, 1))
     b = stage.b
     ranges = Ranges({"block": dims.product(counts)})
     place = ranges.delinearize(b.bind("block", stage.block()), counts)
     for loop, position in zip(others, place):
         b.bind(loop.name, b.dim(position))
-    top, left = (b.dim(p * SIDE) for p in place[-2:])
+    top, left = (b.dim(p * side) for p in place[-2:])
     for tile in tiles:
         _fill(stage, stored, tile, others, cross, last, top, left)
     stage.barrier()
-    across = SIDE // width
+    across = side // width
     x = b.binary("arith.remui", stage.thread(), b.constant(across, b.index))
     y = b.binary("arith.divui", stage.thread(), b.constant(across, b.index))
     column = b.binary("arith.muli", x, b.constant(width, b.index))
-    at, fits = _inside(stage, b.binary("arith.addi", left, column), last.extent)
+    at, fits = _inside(stage, b.binary("arith.addi", left, column), last.extent, side)
     w = b.bind("w", b.binary("arith.divui", at, b.constant(width, b.index)))
     ranges = Ranges({l.name: l.extent for l in others})
     ranges.add("w", dims.floordiv(last.extent, width))
@@ -152,10 +165,10 @@ def emit_tiles(
     assert isinstance(ev, TileValues)
     ev.tiles = {(t.argument, t.rest): t for t in tiles}
     ev.column, ev.position = column, ev.flat(w)
-    rows = THREADS // across
-    for u in range(SIDE // rows):
+    rows = stage.threads // across
+    for u in range(side // rows):
         ev.row = b.binary("arith.addi", y, b.constant(u * rows, b.index))
-        position, ok = _inside(stage, b.binary("arith.addi", top, ev.row), cross.extent)
+        position, ok = _inside(stage, b.binary("arith.addi", top, ev.row), cross.extent, side)
         ev.cross = f"{cross.name}_{u}"
         b.bind(ev.cross, position)
         ev.ranges.add(ev.cross, cross.extent)
@@ -176,13 +189,26 @@ def emit_tiles(
     stage.finish()
 
 
-def _inside(stage: GpuStage, position: ir.Value, extent: Dim) -> tuple[ir.Value, ir.Value | None]:
+def _inside(stage: GpuStage, position: ir.Value, extent: Dim, side: int) -> tuple[ir.Value, ir.Value | None]:
     """`position`, or 0 where it is beyond the end, and the mask; no mask where the tiles divide the extent."""
-    if isinstance(extent, int) and extent % SIDE == 0:
+    if isinstance(extent, int) and extent % side == 0:
         return position, None
     b = stage.b
     ok = b.value("arith.cmpi", (position, b.dim(extent)), b.i1, predicate=b.number(6, b.i64))
     return b.value("arith.select", (ok, position, b.constant(0, b.index)), b.index), ok
+
+
+def _load_width(tile: Tile, cross: Loop) -> int:
+    """Lanes of the loads of a tile's operand."""
+    width = max(1, 16 // element_bytes(ir.RankedTensorType(tile.argument.type).element_type))
+    while width > 1 and not (
+        isinstance(cross.extent, int)
+        and cross.extent % width == 0
+        and divisible(tile.rest, width)
+        and divisible(tile.step, width)
+    ):
+        width //= 2
+    return width
 
 
 def _fill(
@@ -196,33 +222,25 @@ def _fill(
     left: ir.Value,
 ) -> None:
     """Load the tile's operand by vectors along `cross` into shared memory."""
-    b = stage.b
+    b, side, width = stage.b, tile.side, _load_width(tile, cross)
     element = ir.RankedTensorType(tile.argument.type).element_type
-    width = max(1, 16 // element_bytes(element))
-    while width > 1 and not (
-        isinstance(cross.extent, int)
-        and cross.extent % width == 0
-        and divisible(tile.rest, width)
-        and divisible(tile.step, width)
-    ):
-        width //= 2
-    tile.room = stage.shared(element, SIDE * tile.pitch)
-    across = SIDE // width
+    tile.room = stage.shared(element, side * tile.pitch)
+    across = side // width
     x = b.binary("arith.remui", stage.thread(), b.constant(across, b.index))
     y = b.binary("arith.divui", stage.thread(), b.constant(across, b.index))
     local = b.binary("arith.muli", x, b.constant(width, b.index))
-    at, _ = _inside(stage, b.binary("arith.addi", top, local), cross.extent)
+    at, _ = _inside(stage, b.binary("arith.addi", top, local), cross.extent, side)
     b.fresh += 1
     name = f"from{b.fresh}"
     w = b.bind(name, b.binary("arith.divui", at, b.constant(width, b.index)))
     ranges = Ranges({l.name: l.extent for l in others})
     ranges.add(name, dims.floordiv(cross.extent, width))
     ev = stored.evaluator(stage, ranges, width)
-    rows = THREADS // across
+    rows = stage.threads // across
     loaded = []
-    for u in range(SIDE // rows):
+    for u in range(side // rows):
         row = b.binary("arith.addi", y, b.constant(u * rows, b.index))
-        position, _ = _inside(stage, b.binary("arith.addi", left, row), last.extent)
+        position, _ = _inside(stage, b.binary("arith.addi", left, row), last.extent, side)
         b.bind(f"{name}_{u}", position)
         ev.ranges.add(f"{name}_{u}", last.extent)
         offset = ev.ranges.simplify(tile.rest + ev.flat(w) + tile.step * dims.symbol(f"{name}_{u}"))

@@ -29,6 +29,9 @@ LANE = "lane"
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
 MAX_LITERAL = 1 << 14  # elements of a dense constant in the code
 
+# functions that do not round correctly: a quotient of what they give need not either
+BOUNDED = {f"math.{f}" for f in ("erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "pow", "powf", "tanh")}
+
 # reduce(generic, index) -> the results of a reduction that threads do together
 Together = Callable[[Generic, Index], list[Any]]
 
@@ -58,6 +61,7 @@ class ThreadValues(VectorEvaluator):
         self.together: dict[ir.Value, Together] = {}
         # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
         elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
+        self.bounded: set[ir.Value] = set()  # what was made of functions that are right to some ulp
         self.coarse = all(isinstance(e, (ir.F16Type, ir.BF16Type)) for e in elements)
         if LANE not in stage.b.symbols:
             with stage.b.at_level(0):
@@ -167,11 +171,38 @@ class ThreadValues(VectorEvaluator):
             "arith.addi", (self.vector(b.dim(expression)), b.value("arith.constant", (), type, value=steps)), type
         )
 
-    def _attributes(self, op: BodyOp) -> dict[str, ir.Attribute]:
-        attributes = super()._attributes(op)
-        if op.name == "arith.divf" and self.coarse:
-            attributes["fastmath"] = self.b.attribute("#arith.fastmath<afn>")
-        return attributes
+    def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
+        exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)
+        if op.name == "arith.divf" and _is_f32(types[0]) and (self.coarse or not exact):
+            made = [self._quotient(op, operands, types[0])]
+        else:
+            made = super().emit(op, operands, types)
+        if not exact:
+            self.bounded.update(made)
+        return made
+
+    def _quotient(self, op: BodyOp, operands: list[Any], type: ir.Type) -> ir.Value:
+        """`x / y` within 2 ulp, lane by lane, where the machine has an instruction for that."""
+        b, intrinsic = self.b, self.stage.kernel.divide
+        if not intrinsic:
+            flags = {"fastmath": b.attribute("#arith.fastmath<afn>")} if self.coarse else {}
+            return b.value(op.name, operands, type, **flags)
+
+        def one(x: ir.Value, y: ir.Value) -> ir.Value:
+            attributes = {
+                "intrin": ir.StringAttr.get(intrinsic),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0]),
+                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            }
+            return b.op("llvm.call_intrinsic", (x, y), [b.f32], attributes).result
+
+        if not isinstance(type, ir.VectorType):
+            return one(*operands)
+        lanes = []
+        for k in range(self.width):
+            position = ir.DenseI64ArrayAttr.get([k])
+            lanes.append(one(*(b.value("vector.extract", (x,), b.f32, static_position=position) for x in operands)))
+        return b.value("vector.from_elements", lanes, type)
 
     def check(self, ok: Any, message: str) -> None:
         b = self.b
@@ -224,6 +255,10 @@ class ThreadValues(VectorEvaluator):
 
         starts = [self.vector(v) for v in inits]
         return reduction_loops(self.b, over, starts, accumulator_kinds(generic), body, NEVER)
+
+
+def _is_f32(type: ir.Type) -> bool:
+    return isinstance(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type, ir.F32Type)
 
 
 def vector_expression(e: Dim) -> bool:

@@ -67,6 +67,20 @@ def test_hot_kernels_do_not_spill(name):
     assert re.search(r"ld\.global(\.nc)?(\.L\S+)?\.v[48]", ptx) or "odd" in name
 
 
+def ptx_of(graph):
+    context = ir.Context()
+    context.enable_multithreading(False)
+    with context, ir.Location.unknown():
+        return lower_kernel(graph_module(graph), TARGET, "loops", start="linalg", stop="asm")
+
+
+def test_quotients_of_approximations_need_no_correct_rounding():
+    f32 = ("f32", (64, 64))
+    assert "div.full.f32" in ptx_of(graph_of("silu", f32)) and "div.rn" not in ptx_of(graph_of("silu", f32))
+    assert "div.rn.f32" in ptx_of(graph_of("div", f32, f32, rounding="none"))
+    assert "div.rn" not in ptx_of(graph_of("softmax", f32, dim=1))
+
+
 def test_a_function_without_implementation_is_named():
     declared = (
         "declare float @__nv_j0f(float)\ndefine float @f(float %x) { %y = call float @__nv_j0f(float %x) ret float %y }"

@@ -85,6 +85,12 @@ def test_layer_norm_and_its_statistics(shape):
     check(graph_of("layer_norm", *types, dims=1, eps=1e-5), random(*types))
 
 
+def test_what_stores_need_is_loaded_before_the_first_barrier():
+    types = ("f32", (8, 4096)), ("f32", (4096,)), ("f32", (4096,))
+    text = check(graph_of("layer_norm", *types, dims=1, eps=1e-5), random(*types))
+    assert text.rindex("vector.load") < text.index("gpu.barrier")
+
+
 def test_softmax_over_a_middle_dimension():
     check(graph_of("softmax", ("f32", (3, 200, 40)), dim=1), random(("f32", (3, 200, 40))))
 
@@ -128,7 +134,7 @@ def test_symbolic_rows_and_columns():
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("shape", [(128, 192), (100, 37), (65, 640), (3, 96, 100)], ids=str)
+@pytest.mark.parametrize("shape", [(128, 192), (100, 37), (65, 640), (1100, 1000), (3, 96, 100)], ids=str)
 def test_transposes_go_through_tiles(shape, dtype):
     g = Graph()
     x = g.add_input("x", TensorType(dtype, shape))

@@ -59,11 +59,11 @@ func.func private @sum(%x: tensor<300x4096xf32>) -> tensor<300xf32> attributes {
 // A transpose goes through a padded tile of shared memory: vectors on both sides.
 // CHECK-LABEL: gpu.module @turn
 // CHECK: gpu.func @turn_0(
-// CHECK-SAME: workgroup(%{{.*}} : memref<4160xf32, #gpu.address_space<workgroup>>)
+// CHECK-SAME: workgroup(%{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>>)
 // CHECK: vector.load %{{.*}} {alignment = 16 : i64} : memref<8192xf32, #gpu.address_space<global>>, vector<4xf32>
-// CHECK: memref.store %{{.*}} : memref<4160xf32, #gpu.address_space<workgroup>>
+// CHECK: memref.store %{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>>
 // CHECK: gpu.barrier
-// CHECK: memref.load %{{.*}} : memref<4160xf32, #gpu.address_space<workgroup>>
+// CHECK: memref.load %{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>>
 // CHECK: vector.store %{{.*}} {alignment = 16 : i64} : memref<8192xf32, #gpu.address_space<global>>, vector<4xf32>
 func.func private @turn(%x: tensor<64x128xf32>) -> tensor<128x64xf32> attributes {
     lamina.kind = "loops", lamina.label = "turn", lamina.symbols = [], lamina.arg_dims = [["64", "128"]],
