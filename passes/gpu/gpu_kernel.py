@@ -211,6 +211,8 @@ class GpuStage:
         if self._shared:
             count = ir.IntegerAttr.get(self.b.i64, len(self._shared))
             self.op.attributes["workgroup_attributions"] = count
+            aligned = ir.DictAttr.parse("{llvm.align = 16 : i64}")  # vectors of 16 bytes are read there
+            self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(self._shared))
         none, pointer = ir.DictAttr.get({}), ir.DictAttr.parse("{llvm.noalias, llvm.align = 16 : i64}")
         self.op.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [none if role.startswith(("symbol", "tma")) else pointer for role in self._roles]

@@ -30,7 +30,8 @@ from .problem import Product
 from .sums import keep_sums
 from .tiles import Tiles, place_tile
 
-_REGISTERS = (40, 232)  # of the producer's and of a consumer's threads; each of 384 starts with 168
+# of a thread of the producer and of a consumer, by the number of consumers; all threads start with the same number
+_REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 
 
 class WgmmaProduct:
@@ -65,7 +66,7 @@ class WgmmaProduct:
             self.stage.descriptor(o.matrix.entry(o.role(self.stage), shape.box))
             for o, shape in zip(self.operands, self.shapes)
         ]
-        registers = _REGISTERS if self.tiles.consumers > 1 else (0, 0)
+        registers = _REGISTERS[self.tiles.consumers]
         specialise(self.ptx, (self.ring,), registers, lambda: self._produce(descriptors), self._consume)
 
     # -- which tile ------------------------------------------------------------------------------------------------
