@@ -29,7 +29,7 @@ func.func private @add(%x: tensor<131072xf32>, %y: tensor<131072xf32>) -> tensor
 // A block sums a row: each thread its vectors, lanes by shuffles, warps through shared memory behind one barrier.
 // CHECK-LABEL: gpu.module @sum
 // CHECK: gpu.func @sum_0(
-// CHECK-SAME: workgroup(%{{.*}} : memref<8xf32, #gpu.address_space<workgroup>>)
+// CHECK-SAME: workgroup(%{{.*}} : memref<8xf32, #gpu.address_space<workgroup>> {llvm.align = 16 : i64})
 // CHECK-SAME: lamina.grid = ["300", "1", "1"]
 // CHECK-COUNT-4: vector.load %{{.*}} {alignment = 16 : i64} {{.*}}, vector<4xf32>
 // CHECK-COUNT-5: gpu.shuffle xor
@@ -59,7 +59,7 @@ func.func private @sum(%x: tensor<300x4096xf32>) -> tensor<300xf32> attributes {
 // A transpose goes through a padded tile of shared memory: vectors on both sides.
 // CHECK-LABEL: gpu.module @turn
 // CHECK: gpu.func @turn_0(
-// CHECK-SAME: workgroup(%{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>>)
+// CHECK-SAME: workgroup(%{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>> {llvm.align = 16 : i64})
 // CHECK: vector.load %{{.*}} {alignment = 16 : i64} : memref<8192xf32, #gpu.address_space<global>>, vector<4xf32>
 // CHECK: memref.store %{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>>
 // CHECK: gpu.barrier

@@ -4,7 +4,7 @@
 // goes to the other buffer after them. A lane has four neighbouring columns and stores them at once.
 // CHECK-LABEL: gpu.module @linear
 // CHECK: gpu.func @linear_0(
-// CHECK-SAME: workgroup({{.*}} : memref<8192xbf16, #gpu.address_space<workgroup>>, {{.*}} : memref<8192xbf16, #gpu.address_space<workgroup>>)
+// CHECK-SAME: workgroup({{.*}} : memref<8192xbf16, #gpu.address_space<workgroup>> {llvm.align = 16 : i64}, {{.*}} : memref<8192xbf16, #gpu.address_space<workgroup>> {{{.*}}})
 // CHECK-SAME: known_block_size = array<i32: 256, 1, 1>, lamina.args = ["buffer:0", "buffer:1", "buffer:2", "buffer:3"], lamina.grid = ["1024", "1", "1"]
 // CHECK-COUNT-2: vector.load {{.*}} {alignment = 16 : i64} : memref<16777216xbf16, #gpu.address_space<global>>, vector<8xbf16>
 // CHECK: amdgpu.lds_barrier
