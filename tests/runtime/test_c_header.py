@@ -11,8 +11,8 @@ from torch import nn
 
 import lamina
 from lamina.runtime.artifact import read_artifact
-from lamina.runtime.c_header import c_header
 from lamina.targets import get_target, native
+from lamina.tools.c_header import c_header
 
 # reads the input from a file, calls twice (scratch is fresh each time), writes the output
 MAIN = r"""
