@@ -61,10 +61,12 @@ class Failures:
             print(f"  {name}: {message}")
 
 
-def run_graph(graph: Graph, tensors: list[torch.Tensor], types: list[TensorType]) -> list[torch.Tensor]:
-    """The outputs of `graph` on the GPU, which are whole buffers."""
+def run_graph(
+    graph: Graph, tensors: list[torch.Tensor], types: list[TensorType], target: str = ""
+) -> list[torch.Tensor]:
+    """The outputs of `graph` on the GPU, which are whole buffers; compiled for another `target` that it can run."""
     device = cuda.device(0)
-    made = compile_graph(graph, target_of(device))
+    made = compile_graph(graph, target or target_of(device))
     program = GpuProgram(made.manifest, made.image, device)
     names = [i["name"] for i in program.plan["inputs"]]
     given = {i.name: t for i, t in zip(graph.inputs, tensors)}

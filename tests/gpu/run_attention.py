@@ -1,4 +1,4 @@
-"""On a machine with an NVIDIA GPU: attention against float64. `python tests/gpu/run_attention.py`.
+"""On a machine with an NVIDIA GPU: attention against float64. `python tests/gpu/run_attention.py [sm_80]`.
 
 Lengths, widths, layouts, shared heads, masks and log-sum-exps through the compiler and the runtime, outputs poisoned
 before, two runs to the bit. It is no pytest file: the suite runs where there is no GPU.
@@ -109,12 +109,12 @@ def exact(c: Case, given: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tenso
     return weights @ v, scores.logsumexp(-1).masked_fill(empty, 0)
 
 
-def check(c: Case) -> None:
-    """One case."""
+def check(c: Case, target: str = "") -> None:
+    """One case, by the code of `target` (default: the GPU's own)."""
     graph = built(c)
     types = [graph.types[i.value] for i in graph.inputs]
     given = [operand(c, t) for t in types]
-    first, second = (run_graph(graph, given, types) for _ in range(2))
+    first, second = (run_graph(graph, given, types, target) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second)), "two runs differ"
     out, lse = exact(c, given)
     error = distance(first[0], out)
@@ -126,5 +126,5 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     failures = Failures()
     for c in cases():
-        failures.run(str(c), lambda c=c: check(c))
+        failures.run(str(c), lambda c=c: check(c, *sys.argv[1:2]))
     failures.report("attention")

@@ -27,6 +27,7 @@ class WarpTiles:
     fragments: int
     keys: int
     splits: Dim = 1
+    blocks_per_sm: int = 0  # what registers must allow; 0: as it comes
 
     @property
     def rows(self) -> int:

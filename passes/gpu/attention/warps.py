@@ -55,6 +55,7 @@ class WarpAttention:
         p = attention.product
         self.row_tiles = dims.ceildiv(p.m, tiles.rows)
         self.stage = stage = kernel.stage(tiles.threads, (self.row_tiles * p.batches * tiles.splits, 1, 1))
+        stage.blocks_per_sm = tiles.blocks_per_sm
         self.b, self.ptx, self.warp = stage.b, Ptx(stage), Warp(stage)
         self._name_threads()
         q, k, v = operands
