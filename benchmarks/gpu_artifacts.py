@@ -50,8 +50,8 @@ class First(torch.nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = self.model(x)
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        made = self.model(*args)
         return made if isinstance(made, torch.Tensor) else made[0]
 
 
@@ -66,8 +66,8 @@ def chain(kernels: int) -> Made:
 def bert() -> Made:
     from models import language
 
-    model, (ids,) = language.bert_small()
-    return First(model).to(torch.bfloat16), [[(ids + i) % 30000] for i in range(SETS)]
+    model, (ids, mask) = language.bert_small()
+    return First(model).to(torch.bfloat16), [[(ids + i) % 30000, mask] for i in range(SETS)]
 
 
 CASES: dict[str, Callable[[], Made]] = {
