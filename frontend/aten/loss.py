@@ -193,12 +193,26 @@ def _before_conversion(c: Any, node: Any) -> T | None:
 @aten("nll_loss_forward", "nll_loss2d_forward")
 def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, reduction: int, ignore: Any) -> tuple:
     """`-w[t] x[t]`, reduced by the sum of the weights of what is not ignored, which is the second result."""
+    logits = _logits(c)
+    narrow = None if logits is None else _before_conversion(c, c.node.args[0].args[0])
+    return _nll(c, x, target, weight, reduction, ignore, logits, narrow)
+
+
+def _nll(
+    c: Any,
+    x: Value,
+    target: Value,
+    weight: Value | None,
+    reduction: int,
+    ignore: Any,
+    logits: T | None = None,
+    narrow: T | None = None,
+) -> tuple:
+    """Of log-probabilities `x`, or of `logits`, of which `x` is or would be the log-softmax."""
     t, y = T(c, x).wide(), T(c, target)
     dtype = c.type(x).dtype
     if t.rank == 1:
         t, y = t.unsqueeze(0), y.reshape(1)
-    logits = _logits(c)
-    narrow = None if logits is None else _before_conversion(c, c.node.args[0].args[0])
     picked, w, _ = _picked(c, t if logits is None else logits, y, weight, ignore, narrow)
     if logits is not None:
         top = logits.op("amax", dims=(1,), keepdim=True)
@@ -255,6 +269,8 @@ def cross_entropy_loss(
     label_smoothing: float = 0.0,
 ) -> Value:
     require(label_smoothing == 0 and c.type(target).dtype == "i64", "label smoothing or probabilities as targets")
-    rank = len(c.type(x).shape)
-    log_p = c.op("log_softmax", x, dim=0 if rank == 1 else 1)
-    return nll_loss(c, log_p, target, weight, reduction, ignore)
+    logits = T(c, x)
+    if logits.rank > 1 and logits.dtype in ("f32", "f64"):
+        return _nll(c, x, target, weight, reduction, ignore, logits, _before_conversion(c, c.node.args[0]))[0]
+    log_p = c.op("log_softmax", x, dim=0 if logits.rank == 1 else 1)
+    return _nll(c, log_p, target, weight, reduction, ignore)[0]

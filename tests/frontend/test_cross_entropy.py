@@ -4,7 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lamina.compiler.api import show_ir
 from lamina.frontend import launcher
+from lamina.frontend.export import from_program
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -25,6 +27,18 @@ def test_no_log_probabilities_are_written(dtype, weighted, monkeypatch):
         made = torch.compile(loss, backend="lamina")(logits, target)
     torch.testing.assert_close(made, loss(logits, target))
     assert sum(b["bytes"] for p in programs for b in p.manifest["plan"]["arena"]) < 64 * 200
+
+
+def test_ahead_of_time_a_number_for_each_row_is_written():
+    class Loss(torch.nn.Module):
+        def forward(self, x, t):
+            return F.cross_entropy(x.float(), t)
+
+    program = torch.export.export(Loss(), (torch.randn(64, 200).bfloat16(), torch.zeros(64, dtype=torch.int64)))
+    launches = [
+        line for line in show_ir(from_program(program).graph, "kernels").splitlines() if "lamina.launch" in line
+    ]
+    assert [line.rsplit("->")[-1].strip() for line in launches] == ["tensor<64xf32>", "tensor<f32>"]
 
 
 def test_with_gradients_the_log_probabilities_stay():
