@@ -19,6 +19,7 @@ from .index_algebra import Ranges
 from .kept_rows import KeptRow
 from .loop_nest import Loop
 from .loops_builder import LoopsBuilder
+from .next_row import asking_for_next_row
 from .plan_nests import Nest
 from .tensor_graph import TensorGraph, result_number
 from .transposed_tiles import BLOCK, TileEvaluator
@@ -47,6 +48,7 @@ class Emission:
         self.grain: Dim = 1
         self.tile = 16 if vector_bits >= 512 else 8  # f32 in a vector register
         self._allocated: list[ir.Value] = []
+        self._ahead: list[tuple[ir.Value, Dim]] = []  # buffers and offsets of the row after the item's
 
     def emit(self, nests: list[Nest]) -> None:
         """Emit all nests; their work items follow each other in the kernel's range."""
@@ -72,6 +74,7 @@ class Emission:
         with b.loop(name, low, high, interleave=0 if nest.inner else nest.interleave) as item:
             ranges = Ranges({name: nest.items})
             positions = ranges.delinearize(item, nest.extents)
+            self._ahead = self._next_row(nest, item, high)
             blocks = []
             for loop, position in zip(nest.outer, positions):
                 if loop.name in nest.blocks:
@@ -79,6 +82,17 @@ class Emission:
                 else:
                     b.bind(loop.name, b.dim(position))
             self._blocks(nest, blocks)
+
+    def _next_row(self, nest: Nest, item: Dim, high: ir.Value) -> list[tuple[ir.Value, Dim]]:
+        """What `nest.ahead` reads in the item after `item`; the last item has none and takes itself."""
+        if not nest.ahead:
+            return []
+        b = self.b
+        last = b.binary("arith.subi", high, b.dim(1))
+        after = b.bind_fresh(b.value("arith.minsi", (b.dim(item + 1), last), b.index))
+        positions = Ranges({str(after): nest.items}).delinearize(after, nest.extents)
+        outer = {l.name: position for l, position in zip(nest.outer, positions)}
+        return [(self.inputs[argument], dims.substitute(offset, outer)) for argument, offset in nest.ahead]
 
     def _blocks(self, nest: Nest, blocks: list[tuple[Loop, Dim, int]]) -> None:
         """One item; `blocks` are the outer loops of which it takes a block of positions, with the block's number."""
@@ -137,8 +151,13 @@ class Emission:
         if not loops:
             self._store(nest.full, nest.flat, ev)
             return
-        with self.b.loop(loops[0].name, 0, loops[0].extent, interleave=0 if loops[1:] else nest.interleave):
-            self._loops(nest, ev, loops[1:])
+        loop, *others = loops
+        if self._ahead and not others:
+            opened = asking_for_next_row(self.b, loop, self._ahead, nest.interleave)
+        else:
+            opened = self.b.loop(loop.name, 0, loop.extent, interleave=0 if others else nest.interleave)
+        with opened:
+            self._loops(nest, ev, others)
 
     def _tiles(self, nest: Nest, cross: Loop, last: Loop) -> None:
         """A block of rows of `cross` against all of `last`, in square tiles of one vector register."""

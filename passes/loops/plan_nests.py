@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from mlir import ir
+
 from ...dialects import dims
 from ...dialects.dims import Dim
 from .evaluate_accesses import Accesses, Reduction
 from .kept_rows import KeptRow, find_kept
 from .loop_nest import Loop, Space, refine
+from .next_row import rows_read_again
 from .reduction_loops import is_small
 from .tensor_graph import TensorGraph
 from .transposed_tiles import BLOCK, crossing_loop
@@ -48,6 +51,7 @@ class Nest:
     cross: Loop | None = None  # this outer loop and the innermost one are walked in square tiles
     work: float = 1.0  # of one element, in scalar operations
     interleave: int = 0  # vectors that the innermost loop should work on at once; 0: as LLVM thinks
+    ahead: list[tuple[ir.Value, Dim]] = field(default_factory=list)  # arguments and offsets whose next row to ask for
     terms: Dim = 1  # elements that are read for one, where an item is one result of a reduction
 
     @property
@@ -143,6 +147,8 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
         nest.interleave = INTERLEAVE
     if not inner:
         nest.terms = _terms(accesses)
+    if lanes == 1:
+        nest.ahead = rows_read_again(accesses, outer, inner)
     nest.kept = [k for k in find_kept(accesses) if _fixed_in_row(k, inner)]
     return nest
 

@@ -185,6 +185,37 @@ def test_long_cheap_sums_have_eight_accumulators(op, attributes, columns, wide):
     assert sum("interleave = <count = 8" in n for n in notes) == wide
 
 
+@pytest.mark.parametrize(
+    "shape, dtype, rows",
+    [
+        ((7, 1024), "f32", 1),
+        ((5, 1000), "f32", 1),  # blocks of 256, 256, 256 and 232
+        ((2, 3, 300), "f32", 1),
+        ((5, 2304), "f32", 0),  # with the next row and the result it would not stay in a first-level cache
+        ((5, 2304), "bf16", 1),
+        ((9, 96), "f32", 0),
+    ],
+)
+def test_a_norm_asks_for_its_next_row(shape, dtype, rows):
+    columns = shape[-1]
+    types = [TensorType(dtype, s) for s in (shape, shape, (columns,))]
+
+    def build(g, x, y, w):
+        return g.add("layer_norm", g.add("add", x, y), w, None, dims=1, eps=1e-5)[0]
+
+    g = _graph("ln", types, build)
+    assert graph_kernel(g).llvm_ir.count("call void @llvm.prefetch") == 2 * rows  # x and y, not the weight
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(t.shape).astype(DTYPES[dtype].numpy) for t in types]
+    _close(g, inputs, rtol=2e-5 if dtype == "f32" else 2e-2)
+
+
+@pytest.mark.parametrize("op, attributes", [("exp", {}), ("sum", {"dims": (1,), "dtype": "f32"})])
+def test_what_reads_a_row_once_asks_for_nothing(op, attributes):
+    g = _graph("k", [_f32(7, 1024)], lambda g, x: g.add(op, x, **attributes))
+    assert "llvm.prefetch" not in graph_kernel(g).llvm_ir
+
+
 def test_a_mean_of_a_small_window_stays_a_loop_for_the_vectoriser():
     text = graph_kernel(_graph("m", [_f32(64, 49)], lambda g, x: g.add("mean", x, dims=(1,)))).llvm_ir
     assert "llvm.loop.unroll.disable" in text
