@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.artifact import Code, EntryCode, write_artifact
-from ..targets import get_target
-from .api import Program
+from ..runtime.artifact import Code, EntryCode, HostCode, write_artifact
+from ..runtime.gpu_table import ENTRY
+from ..targets import Target, all_targets, get_target
+from .api import Program, compile_llvm
+from .gpu_entry_ir import gpu_entry_ir
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,8 +46,29 @@ def save_entries(
         name: EntryCode({get_target(t).name: _code(p) for t, p in programs.items()}, state.get(name, {}))
         for name, programs in entries.items()
     }
-    write_artifact(path, codes, weights, f"lamina {__version__}")
+    named = [get_target(t) for programs in entries.values() for t in programs]
+    write_artifact(path, codes, weights, f"lamina {__version__}", _launchers(named))
     return Path(path)
+
+
+def _launchers(named: Sequence[Target]) -> dict[str, HostCode]:
+    """The native entry for GPUs, for each host: of the architectures of the CPUs that are named.
+
+    It is the same for all programs, and each architecture's first target runs it as well as the others.
+    """
+    if all(t.device == "cpu" for t in named):
+        return {}
+    archs = {t.arch for t in named} & set(_HOSTS) or set(_HOSTS[:2])
+    hosts = {t.arch: t for t in reversed(all_targets().values()) if t.arch in archs}
+    text, exports = gpu_entry_ir(), [ENTRY]
+    return {
+        t.name: HostCode(compile_llvm(text, exports, t.name, name="launcher"), t.arch, tuple(sorted(t.flags)))
+        for t in hosts.values()
+    }
+
+
+# Architectures of hosts that GPUs may have; the first two where no CPU is among the targets.
+_HOSTS = ("x86_64", "aarch64", "riscv64")
 
 
 def _code(program: Program) -> Code:

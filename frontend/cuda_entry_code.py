@@ -1,12 +1,11 @@
-"""LLVM IR of the native entry of a part on a GPU: the host launcher.
+"""LLVM IR of the native entry of a part on a GPU, CUDA's or (under a torch for ROCm) HIP's.
 
-It is `entry_code` with other work between the checks and the results, on a table with more slots:
+It is `entry_code` with the host launcher (`compiler/gpu_launch_ir.py`) between the checks and the results:
 
     before            no failed run-time check is waiting to be raised; the part's context is this thread's
     each argument     as on a CPU, and on the part's device, aligned as kernels expect
     outputs, arena    from torch's allocator, which reuses memory in the order of the current stream
-    steps             `cuLaunchKernel` or a copy for each on the current stream, by the driver's addresses
-    or the graph      the CUDA graph of the steps; nodes whose pointers differ from the last call's are set first
+    steps             launches and copies on the current stream, or the graph of them
 
 While it launches, other threads of Python may run; if one of them calls the part, it takes the slow path (`busy`).
 """
@@ -16,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..compiler.entry_ir import arguments_check, load_slot, load_word
-from .cuda_launch_code import LAUNCH
+from ..compiler.gpu_launch_ir import launch_ir
 from .entry_code import HELPERS, RESULTS, opening, outputs
 from .entry_table import ARGUMENT_WORDS, CUDA_SLOT, TENSOR
 
@@ -29,8 +28,8 @@ def cuda_entry_ir() -> str:
         HELPERS
         + _CHECKS
         + arguments_check(CUDA_SLOT, "check_here", ARGUMENT_WORDS)
-        + LAUNCH
-        + _PERFORM
+        + _ARENA
+        + launch_ir(CUDA_SLOT)
         + opening(_slot("busy", "busy", "i64"))
         + _FACTS
         + outputs("i32 %type, i32 %index", _DEVICE)
@@ -75,107 +74,48 @@ align:
 yes: ret i1 true
 no: ret i1 false
 }}
-; has no run-time check failed?
-define internal i1 @quiet(ptr %t) {{
-e:
-  {_slot("words", "status_words")}
-  {_slot("count", "status_count", "i64")}
-  br label %l
-l: %i = phi i64 [0, %e], [%j, %c]
-  %more = icmp slt i64 %i, %count
-  br i1 %more, label %look, label %yes
-look:
-  %a = getelementptr i32, ptr %words, i64 %i
-  %v = load volatile i32, ptr %a
-  %zero = icmp eq i32 %v, 0
-  br i1 %zero, label %c, label %no
-c: %j = add i64 %i, 1
-  br label %l
-yes: ret i1 true
-no: ret i1 false
-}}
 """
 
-_PERFORM = f"""
-; all work of a call on %stream; other than 0 is an error's code
-define internal i32 @perform(ptr %t, ptr %buffers, ptr %stream) {{
-entry:
-  %handle = alloca ptr
+_ARENA = f"""
+; memory for the arena from torch's allocator, which reuses it in the order of torch's current stream
+define internal i32 @arena_take(ptr %t, i64 %bytes, ptr %stream, ptr %block) {{
   %size = alloca i64
   %one = alloca i64
-  %mode = alloca i32
-  {_slot("busy", "busy", "i64")}
-  {_slot("bytes", "arena_bytes", "i64")}
-  {_slot("drop", "delete_tensor")}
   store i64 %bytes, ptr %size
   store i64 1, ptr %one
-  %some = icmp ne i64 %bytes, 0
-  br i1 %some, label %reserve, label %put
-reserve:
   {_slot("empty", "empty_strided")}
   {_slot("code", "byte_code", "i32")}
   {_slot("dt", "device_type", "i32")}
   {_slot("di", "device_index", "i32")}
-  %rc = call i32 %empty(i64 1, ptr %size, ptr %one, i32 %code, i32 %dt, i32 %di, ptr %handle)
-  %rcok = icmp eq i32 %rc, 0
-  br i1 %rcok, label %reserved, label %none
-reserved:
-  %h = load ptr, ptr %handle
+  %rc = call i32 %empty(i64 1, ptr %size, ptr %one, i32 %code, i32 %dt, i32 %di, ptr %block)
+  %ok = icmp eq i32 %rc, 0
+  br i1 %ok, label %take, label %done
+take:
+  %h = load ptr, ptr %block
   %p = call ptr @data(ptr %t, ptr %h)
-  %pi = ptrtoint ptr %p to i64
-  br label %put
-put:
-  %base = phi i64 [0, %entry], [%pi, %reserved]
-  store i64 1, ptr %busy.a
-  %placed = call i32 @place(ptr %t, ptr %buffers, i64 %base)
-  %placedok = icmp eq i32 %placed, 0
-  br i1 %placedok, label %ready, label %release
-ready:
-  {_slot("save", "save_thread")}
-  {_slot("restore", "restore_thread")}
-  %state = call ptr %save()
-  {_slot("graph", "graph")}
-  %has = icmp ne ptr %graph, null
-  br i1 %has, label %asks, label %direct
-asks:
-  {_slot("capturing", "is_capturing")}
-  %cc = call i32 %capturing(ptr %stream, ptr %mode)
-  %m = load i32, ptr %mode
-  %free = icmp eq i32 %m, 0
-  br i1 %free, label %graphed, label %direct
-graphed:
-  %r0 = call i32 @replay(ptr %t, ptr %buffers, ptr %stream)
-  br label %back
-direct:
-  %r1 = call i32 @walk(ptr %t, ptr %buffers, ptr %stream)
-  br label %back
-back:
-  %r = phi i32 [%r0, %graphed], [%r1, %direct]
-  call void %restore(ptr %state)
-  br label %release
-release:
-  %result = phi i32 [%placed, %put], [%r, %back]
-  store i64 0, ptr %busy.a
-  br i1 %some, label %free_arena, label %done
-free_arena:
-  %ah = load ptr, ptr %handle
-  %dropped = call i32 %drop(ptr %ah)
+  %address.a = getelementptr ptr, ptr %block, i64 1
+  store ptr %p, ptr %address.a
   br label %done
 done:
-  ret i32 %result
-none:
   ret i32 %rc
+}}
+define internal void @arena_give(ptr %t, ptr %stream, ptr %block) {{
+  {_slot("drop", "delete_tensor")}
+  %h = load ptr, ptr %block
+  %dropped = call i32 %drop(ptr %h)
+  ret void
 }}
 """
 
 _FACTS = f"""
 facts:
   {_slot("fc", "current_context")}
+  store i64 0, ptr %tmp
   %rctx = call i32 %fc(ptr %tmp)
   %ctx = load ptr, ptr %tmp
   {_slot("wctx", "device_context")}
   %ctxok = icmp eq ptr %ctx, %wctx
-  %calm = call i1 @quiet(ptr %t)
+  %calm = call i1 @launch_quiet(ptr %t)
   %fit = and i1 %ctxok, %calm
   br i1 %fit, label %arguments, label %slow
 """
@@ -188,7 +128,9 @@ run:
   {_slot("fst", "get_stream")}
   %rst = call i32 %fst(i32 %index, ptr %tmp)
   %stream = load ptr, ptr %tmp
-  %status = call i32 @perform(ptr %t, ptr %buffers, ptr %stream)
+  store i64 1, ptr %busy.a
+  %status = call i32 @launch_perform(ptr %t, ptr %buffers, ptr %stream)
+  store i64 0, ptr %busy.a
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %results, label %undo
 """

@@ -62,8 +62,6 @@ def load(
 
     torch.cuda.init()
     native = CudaNative(part, GpuProgram(manifest, image, gpu(index_of(device))), frozen)
-    if torch.version.hip is not None:  # the native entry calls CUDA's driver
-        return native
     return cuda_entry.bind(native, graphs) or native
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..runtime.gpu_table import LAUNCH_SLOTS
+
 # Slots of the table, in order.
 SLOTS = (
     # functions
@@ -28,20 +30,10 @@ OUTPUT_WORDS = 5  # dims, &sizes, &strides, dtype code, buffer
 # What the table holds beyond a CPU's.
 CUDA_SLOTS = (
     *SLOTS,
-    # functions of torch and of the driver
-    "get_device_type", "get_device_index", "get_stream", "current_context",
-    "launch_kernel", "copy_async", "move_map", "graph_launch", "set_node", "is_capturing",
-    # the device, and what arguments must be aligned to, less one
-    "device_type", "device_index", "device_context", "alignment",
-    # failed checks, the arena's buffers in the table of pointers
-    "busy", "status_words", "status_count", "arena_bytes", "arena_count", "arena_first", "arena_offsets", "byte_code",
-    # what is launched
-    "steps", "step_table", "maps", "map_table",
-    # its graph (0: none), nodes, and the pointers of the last call
-    "graph", "nodes", "node_table", "varying", "previous",
+    *LAUNCH_SLOTS,
+    # functions of torch
+    "get_device_type", "get_device_index", "get_stream",
+    # the device, what arguments must be aligned to, less one, and what arenas are of
+    "device_type", "device_index", "alignment", "byte_code",
 )  # fmt: skip
 CUDA_SLOT = {name: i for i, name in enumerate(CUDA_SLOTS)}
-
-STEP_WORDS = 9  # function, grid, block, shared memory, &parameters | 0, to slot, from slot, bytes, offset
-MAP_WORDS = 3  # &descriptor, slot of its base, base now
-NODE_WORDS = 4  # node, &CUDA_KERNEL_NODE_PARAMS, &slots it reads, their number

@@ -38,11 +38,13 @@ def load(
     target: str | None = None,
     verify: bool = False,
     threads: int | None = None,
+    graphs: bool = False,
 ) -> Model | GpuModel:
     """Load an entry point of an artifact for this machine, or for a GPU, `device="cuda:0"` or `"hip:0"` (a GpuModel).
 
     `target` names one of the artifact's targets instead of the best; `verify` checks the hashes of all weights;
-    `threads` limits the threads of a call. ArtifactError says why a file cannot be loaded. Loading runs the
+    `threads` limits the threads of a call; `graphs` lets a GPU's driver launch all kernels of static sizes at once, as a
+    CUDA or HIP graph. ArtifactError says why a file cannot be loaded. Loading runs the
     artifact's code: load only files that you trust.
     """
     if device != "cpu":
@@ -51,7 +53,7 @@ def load(
         place = parse_device(device)
         artifact = read_artifact(path, verify)
         with reading(artifact.path):
-            return GpuModel(artifact, entry, place, target)
+            return GpuModel(artifact, entry, place, target, graphs)
     artifact = read_artifact(path, verify)
     with reading(artifact.path):
         return Model(artifact, entry, artifact.choose(entry, target), threads)

@@ -19,7 +19,7 @@ import numpy as np
 from . import array_table as layout
 from . import threads
 from .arrays import numpy_dtype, pointer
-from .entry import SHARED, TINY, Chain, Table, addresses, method, rows
+from .entry import SHARED, TINY, Chain, Table, addresses, has_known_layout, method, rows
 from .errors import LaminaRuntimeError
 from .program import Prepared
 
@@ -172,8 +172,7 @@ def _numbers(values: Any, kept: list[Any]) -> int:
 @functools.cache
 def _facts() -> dict[str, int] | None:
     """The words that all tables share; None where Python or numpy are not laid out as the code of images expects."""
-    build = getattr(sys, "_is_gil_enabled", lambda: True)()
-    if sys.implementation.name != "cpython" or not build or object.__basicsize__ != 16 or not _layout_holds():
+    if not has_known_layout() or not _layout_holds():
         return None
     try:
         functions = addresses(ctypes.pythonapi, _PYTHON)
@@ -190,11 +189,10 @@ def _layout_holds() -> bool:
     """Are the fields of arrays, bytes and tuples where the code of images looks for them?"""
     frozen = np.zeros(3)
     frozen.flags.writeable = False
-    content, pair = b"lamina12", (frozen, frozen)
+    pair = frozen, frozen
     items = (ctypes.c_size_t * 2).from_address(id(pair) + layout.TUPLE_ITEMS)
     return (
         all(map(_array_holds, (np.zeros((3, 5), np.float64)[1:], np.zeros(8, np.uint8), frozen)))
-        and ctypes.string_at(id(content) + layout.BYTES_DATA, 8) == content
         and ctypes.c_ssize_t.from_address(id(pair) + layout.TUPLE_SIZE).value == 2
         and list(items) == [id(frozen)] * 2
     )

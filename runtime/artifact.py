@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,11 +52,25 @@ class EntryCode:
     state: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class HostCode:
+    """The code by which a host launches programs on GPUs, and what a machine needs to run it."""
+
+    image: bytes
+    arch: str
+    flags: tuple[str, ...] = ()
+
+
 def write_artifact(
-    path: str | Path, entries: Mapping[str, EntryCode], weights: Mapping[str, np.ndarray], producer: str = ""
+    path: str | Path,
+    entries: Mapping[str, EntryCode],
+    weights: Mapping[str, np.ndarray],
+    producer: str = "",
+    hosts: Mapping[str, HostCode] = MappingProxyType({}),
 ) -> None:
     """Write an artifact; equal arguments give equal bytes. Equal weights are stored once, whatever their names.
 
+    `hosts` are launchers for programs on GPUs, by the target of the host.
     ArtifactError if an entry needs a weight that is not given or has another shape.
     """
     listed, stored = _store_weights(weights)
@@ -77,6 +92,12 @@ def write_artifact(
             }
         shown[name] = {"state": dict(sorted(entry.state.items())), "programs": programs}
     manifest = {"format": FORMAT, "schema": SCHEMA, "producer": producer, "entries": shown, "weights": listed}
+    if hosts:
+        manifest["hosts"] = {}
+    for target, host in sorted(hosts.items()):
+        file, digest = f"code/launcher.{target}.so", hashlib.sha256(host.image).hexdigest()
+        members.append((file, [host.image]))
+        manifest["hosts"][target] = {"arch": host.arch, "flags": sorted(host.flags), "code": file, "sha256": digest}
     text = json.dumps(manifest, separators=(",", ":"), sort_keys=True, allow_nan=False)
     write_store(path, [(_MANIFEST, [text.encode()]), *members, *stored])
 
@@ -153,10 +174,26 @@ class Artifact:
         """The plan as a program manifest and the image of one target; the image's hash is checked."""
         with reading(self.path):
             program = self._entry(entry)["programs"][target]
-            image = self._member(program["code"]).tobytes()
-            if hashlib.sha256(image).hexdigest() != program["sha256"]:
-                raise ArtifactError(f"{self.path}: the code '{program['code']}' is damaged; get the file again")
-            return {"name": entry, "target": target, "plan": program["plan"]}, image
+            return {"name": entry, "target": target, "plan": program["plan"]}, self._code(program)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of the targets of hosts that have code to launch programs on GPUs."""
+        return tuple(self.manifest.get("hosts", ()))
+
+    def host_launcher(self) -> bytes | None:
+        """The shared object by which this machine launches programs on GPUs; None if there is none for it."""
+        with reading(self.path):
+            hosts = self.manifest.get("hosts", {}).values()
+            found = [h for h in hosts if machine.missing(h["arch"], h["flags"]) == []]
+            return self._code(found[0]) if found else None
+
+    def _code(self, described: Mapping[str, Any]) -> bytes:
+        """A member that is code, whose hash is checked."""
+        image = self._member(described["code"]).tobytes()
+        if hashlib.sha256(image).hexdigest() != described["sha256"]:
+            raise ArtifactError(f"{self.path}: the code '{described['code']}' is damaged; get the file again")
+        return image
 
     def weight_bytes(self, name: str) -> np.ndarray:
         """The bytes of a weight in the mapping, read-only."""
@@ -193,6 +230,8 @@ class Artifact:
             for target in self.targets(entry):
                 self.program(entry, target)
         with reading(self.path):
+            for host in self.manifest.get("hosts", {}).values():
+                self._code(host)
             for file, digest in {(w["file"], w["sha256"]) for w in self.manifest["weights"].values()}:
                 if hashlib.sha256(self._member(file).data).hexdigest() != digest:
                     raise ArtifactError(f"{self.path}: the weights '{file}' are damaged; get the file again")
@@ -243,11 +282,13 @@ def read_artifact(path: str | Path, verify: bool = False) -> Artifact:
 
 def _check_fields(manifest: Mapping[str, Any], members: Mapping[str, Member]) -> None:
     """Touch what later code relies on; whatever is missing is an error of Python's, which `reading` explains."""
-    for entry in manifest["entries"].values():
-        for program in entry["programs"].values():
-            for name in ("plan", "arch", "flags", "sha256"):
-                program[name]
-            members[program["code"]]
+    programs = [p for entry in manifest["entries"].values() for p in entry["programs"].values()]
+    for described in (*programs, *manifest.get("hosts", {}).values()):
+        for name in ("arch", "flags", "sha256"):
+            described[name]
+        members[described["code"]]
+    for program in programs:
+        program["plan"]
     for weight in manifest["weights"].values():
         members[weight["file"]]
         ITEM_SIZE[weight["dtype"]]

@@ -19,7 +19,7 @@ from .arena import thread_arena
 from .arrays import ITEM_SIZE, as_array, dtype_name, numpy_dtype, pointer
 from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram, OutputSpec, Prepared
-from .signature import Signature
+from .signature import Signature, order_arguments
 
 
 class Caller:
@@ -65,16 +65,7 @@ class Caller:
 
     def order(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments in order, those after the positional ones by name."""
-        rest = list(self.names[len(args) :])
-        for name in named:
-            if name not in rest:
-                raise LaminaRuntimeError(
-                    f"'{self.program.name}' has no input '{name}' left; inputs: {', '.join(self.names)}"
-                )
-        missing = [n for n in rest if n not in named]
-        if missing:
-            raise LaminaRuntimeError(f"input '{missing[0]}' is missing; this is {self}")
-        return (*args, *(named[n] for n in rest))
+        return order_arguments(str(self), self.names, args, named)
 
     def _run(self, prepared: Prepared, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         program = self.program

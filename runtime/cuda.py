@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import cubin_cache, dlpack, gpu_device
+from .entry import addresses
 from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
 
 _OUT_OF_MEMORY, _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 2, 209, 200, 218, 222
@@ -23,6 +24,18 @@ _STATIC_SHARED = 48 * 1024  # beyond this a function must ask
 # CUtensorMapDataType and CUtensorMapSwizzle
 _TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
 _TENSOR_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+# what native entries call (gpu_table.DRIVER_SLOTS)
+_FUNCTIONS = {
+    "current_context": "cuCtxGetCurrent",
+    "launch_kernel": "cuLaunchKernel",
+    "copy_async": "cuMemcpyAsync",
+    "move_map": "cuTensorMapReplaceAddress",
+    "graph_launch": "cuGraphLaunch",
+    "set_node": "cuGraphExecKernelNodeSetParams",
+    "is_capturing": "cuStreamIsCapturing",
+    "take_memory": "cuMemAllocFromPoolAsync",
+    "give_memory": "cuMemFreeAsync",
+}
 
 
 @functools.cache
@@ -37,7 +50,7 @@ def driver() -> Any:
         raise NoDeviceError(
             f"the NVIDIA driver cannot start (error {code}); is there a GPU, and may this process use it?", code
         )
-    for name in ("cuMemAllocAsync", "cuMemFreeAsync"):
+    for name in ("cuMemAllocFromPoolAsync", "cuMemFreeAsync"):
         if not hasattr(library, name):
             raise OldDriverError("the NVIDIA driver is too old; version 11.2 of CUDA or newer is needed")
     pointer, number = ctypes.c_void_p, ctypes.c_uint
@@ -51,10 +64,8 @@ def check(code: int, what: str) -> None:
         return
     text = ctypes.c_char_p()
     driver().cuGetErrorString(code, ctypes.byref(text))
-    message = (text.value or b"unknown error").decode()
-    if code == _OUT_OF_MEMORY:
-        raise DeviceMemoryError(f"{what}: {message}; free device memory or make the problem smaller", code)
-    raise DeviceError(f"{what}: {message} (CUDA error {code})", code)
+    message = f"{what}: {gpu_device.advised(code, (text.value or b'unknown error').decode())} (CUDA error {code})"
+    raise (DeviceMemoryError if code == _OUT_OF_MEMORY else DeviceError)(message, code)
 
 
 class Device(gpu_device.Device):
@@ -82,15 +93,12 @@ class Device(gpu_device.Device):
         self.driver_version = version.value // 1000, version.value % 1000 // 10
         self._context = ctypes.c_void_p()
         check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
+        self.context = self._context.value or 0
+        self.pool = gpu_device.memory_pool(self)
 
     def __str__(self) -> str:
         (major, minor), (cuda, point) = self.capability, self.driver_version
         return f"cuda:{self.index} ({self.name}, compute capability {major}.{minor}, driver for CUDA {cuda}.{point})"
-
-    @property
-    def context(self) -> int:
-        """The handle of the primary context."""
-        return self._context.value or 0
 
     def _attribute(self, number: int) -> int:
         value = ctypes.c_int()
@@ -127,6 +135,19 @@ class Device(gpu_device.Device):
         """Raise the DeviceError of a failed call."""
         check(code, what)
 
+    def driver_function(self, name: str) -> Any:
+        """`cu` and the name."""
+        return getattr(driver(), f"cu{name}")
+
+    def functions(self) -> dict[str, int]:
+        """Addresses of what native code calls."""
+        return addresses(driver(), _FUNCTIONS)
+
+    def node(self, shape: Sequence[Any], parameters: int) -> KernelNode:
+        """`CUDA_KERNEL_NODE_PARAMS`."""
+        function, *rest = shape
+        return KernelNode(function, (ctypes.c_uint * 7)(*rest), parameters, None)
+
     def require(self, target: str) -> None:
         """A WrongDeviceError unless code for `target` runs here."""
         check_device(target, self)
@@ -140,20 +161,22 @@ class Device(gpu_device.Device):
         """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
             code = driver().cuMemcpyAsync(
-                ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+                ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)
             )
             check(code, f"copying {size} bytes")
 
     def take(self, size: int, stream: int) -> int:
         """The pointer of at least `size` bytes of new device memory."""
         pointer = ctypes.c_uint64()
-        code = driver().cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)), ctypes.c_void_p(stream))
+        code = driver().cuMemAllocFromPoolAsync(
+            ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)), ctypes.c_void_p(self.pool), ctypes.c_void_p(stream)
+        )
         check(code, f"allocating {size} bytes on {self}")
         return pointer.value
 
     def give_back(self, pointer: int, stream: int) -> None:
         """Free what `take` gave, in the order of `stream`."""
-        driver().cuMemFreeAsync(ctypes.c_uint64(pointer), ctypes.c_void_p(stream))
+        driver().cuMemFreeAsync(ctypes.c_void_p(pointer), ctypes.c_void_p(stream))
 
     def take_host(self, size: int) -> tuple[int, int]:
         """Addresses, on the host and on the device, of new host memory that the device can write."""
@@ -166,6 +189,17 @@ class Device(gpu_device.Device):
     def give_back_host(self, address: int) -> None:
         """Free what `take_host` gave."""
         driver().cuMemFreeHost(ctypes.c_void_p(address))
+
+
+class KernelNode(ctypes.Structure):
+    """`CUDA_KERNEL_NODE_PARAMS` of a launch."""
+
+    _fields_ = [
+        ("function", ctypes.c_void_p),
+        ("shape", ctypes.c_uint * 7),  # grid, block, dynamic shared memory
+        ("parameters", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+    ]
 
 
 class Module:

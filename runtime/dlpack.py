@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .errors import LaminaRuntimeError, WrongDeviceError
@@ -98,6 +99,54 @@ def take(value: Any, device: int, stream: int, name: str, kind: int = CUDA) -> t
                 raise LaminaRuntimeError(f"input '{name}' is not contiguous; make a contiguous copy")
             expected *= shape[i]
     return (t.data or 0) + t.byte_offset, shape, _dtype(t.code, t.bits), _Owner(managed, value)
+
+
+class _Exchange(ctypes.Structure):
+    """`DLPackExchangeAPI`, version 1: functions of C by which a class of arrays does what DLPack's methods do."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("older", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p),
+        ("managed_from_object", ctypes.c_void_p),
+        ("object_from_managed", ctypes.c_void_p),
+        ("tensor_from_object", ctypes.c_void_p),  # (object, &DLTensor); the object keeps what it points to
+        ("current_stream", ctypes.c_void_p),  # (device type, device number, &stream)
+    ]
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """What an array's class tells natively, and the addresses of the functions that tell it."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: int  # the word of code, bits and lanes
+    read: int
+    current_stream: int
+
+
+def exchanged(value: Any, kind: int, device: int) -> Exchanged | None:
+    """An array on GPU `device` of a kind as its class's functions of C describe it; None if it has none."""
+    capsule = getattr(type(value), "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    api = _Exchange.from_address(_python.PyCapsule_GetPointer(capsule, b"dlpack_exchange_api"))
+    if api.major != 1 or not api.tensor_from_object or not api.current_stream:
+        return None
+    found = _Tensor()
+    read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(api.tensor_from_object)
+    try:
+        failed = read(value, ctypes.addressof(found))
+    except Exception:  # whatever the library raises: its method __dlpack__ will say it again
+        return None
+    if failed or (found.device_type, found.device_id) != (kind, device):
+        return None
+    shape = tuple(found.shape[: found.ndim])
+    strides = tuple(found.strides[: found.ndim]) if found.strides else (0,) * found.ndim
+    dtype = found.code | found.bits << 8 | found.lanes << 16
+    return Exchanged(shape, strides, dtype, api.tensor_from_object, api.current_stream)
 
 
 @_Deleter

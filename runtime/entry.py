@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from .arena import allocate
+from .array_table import BYTES_DATA
 
 _METH_FASTCALL = 0x80
 # Calls that a chain remembers. A check that fails costs some 20 ns, memoising a call some 30 µs.
@@ -35,6 +36,13 @@ class _MethodDef(ctypes.Structure):
         ("flags", ctypes.c_int),
         ("doc", ctypes.c_char_p),
     ]
+
+
+def has_known_layout() -> bool:
+    """Is this CPython with a GIL, whose objects and bytes are laid out as native code expects?"""
+    build, content = getattr(sys, "_is_gil_enabled", lambda: True)(), b"lamina12"
+    plain = sys.implementation.name == "cpython" and build and object.__basicsize__ == 16
+    return plain and ctypes.string_at(id(content) + BYTES_DATA, len(content)) == content
 
 
 def method(address: int) -> _MethodDef:

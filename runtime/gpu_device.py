@@ -22,6 +22,55 @@ def opened(devices: dict[int, D], index: int, make: Callable[[int], D]) -> D:
         return devices[index]
 
 
+# What to do about an error, by its number, which is the same in CUDA and HIP.
+_ADVICE = {
+    2: "free device memory or make the problem smaller",
+    3: "a forked process cannot use its parent's GPU; start processes with multiprocessing's 'spawn'",
+    4: "the driver has shut down, for the process is ending",
+    **dict.fromkeys(
+        (201, 709), "the device's context is gone: something in this process has reset the device; start a new process"
+    ),
+    **dict.fromkeys(
+        (700, 710, 714, 715, 716, 717, 718, 719),
+        "a kernel of this process has failed, and the device takes no more work from it; start a new process",
+    ),
+}
+
+
+def advised(code: int, message: str) -> str:
+    """The driver's text of an error, and what to do about it where we know."""
+    return f"{message}; {_ADVICE[code]}" if code in _ADVICE else message
+
+
+class _PoolProperties(ctypes.Structure):
+    """`CUmemPoolProps` and `hipMemPoolProps`, which agree."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int),  # 1: pinned, the only one
+        ("handles", ctypes.c_int),
+        ("place", ctypes.c_int),  # 1: a device
+        ("device", ctypes.c_int),
+        ("reserved", ctypes.c_byte * 72),
+    ]
+
+
+_RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD and hipMemPoolAttrReleaseThreshold
+
+
+def memory_pool(device: Device) -> int:
+    """A new pool of a device's memory that keeps what was freed.
+
+    The driver's default pool gives all that is free back to the system at each synchronisation, and mapping it again
+    costs more than many kernels. It is everybody's in the process, so its settings are not ours to change.
+    """
+    made, keep = ctypes.c_void_p(), ctypes.c_uint64(2**64 - 1)
+    properties = _PoolProperties(kind=1, place=1, device=device.index)
+    create, set_attribute = map(device.driver_function, ("MemPoolCreate", "MemPoolSetAttribute"))
+    device.check(create(ctypes.byref(made), ctypes.byref(properties)), f"making a memory pool of {device}")
+    device.check(set_attribute(made, _RELEASE_THRESHOLD, ctypes.byref(keep)), f"setting a memory pool of {device}")
+    return made.value or 0
+
+
 class TensorMap(Protocol):
     """A descriptor that a kernel takes by value, at `address`; `base` is the tensor's."""
 
@@ -48,6 +97,8 @@ class Device(ABC):
     dlpack: int
     index: int
     sms: int  # multiprocessors
+    context: int  # what `current_context` of the driver (gpu_table.py) finds when the device is current
+    pool: int  # the memory pool that `take` takes from
 
     @abstractmethod
     def use(self) -> None:
@@ -73,6 +124,18 @@ class Device(ABC):
     @abstractmethod
     def launcher(self) -> Launch:
         """The driver's function that launches a kernel."""
+
+    @abstractmethod
+    def driver_function(self, name: str) -> Any:
+        """The driver's function that CUDA calls `cu` and HIP `hip` and this name."""
+
+    @abstractmethod
+    def functions(self) -> dict[str, int]:
+        """Addresses of what native code calls, by the names in `gpu_table.DRIVER_SLOTS`; AttributeError if one lacks."""
+
+    @abstractmethod
+    def node(self, shape: Sequence[Any], parameters: int) -> ctypes.Structure:
+        """The driver's parameters of a graph's kernel: (function, grid, block, dynamic shared memory), arguments at an address."""
 
     @abstractmethod
     def require(self, target: str) -> None:
@@ -113,12 +176,19 @@ class Device(ABC):
 
 
 class Memory:
-    """A block of device memory that is freed, in the order of `stream`, when the object goes."""
+    """A block of device memory that is freed, in the order of `stream`, when the object goes.
 
-    def __init__(self, device: Device, size: int, stream: int):
-        device.use()
+    `pointer` is a block that native code has taken already.
+    """
+
+    __slots__ = ("device", "pointer", "size", "stream")
+
+    def __init__(self, device: Device, size: int, stream: int, pointer: int = 0):
         self.device, self.size, self.stream = device, size, stream
-        self.pointer = device.take(size, stream)
+        if not pointer:
+            device.use()
+            pointer = device.take(size, stream)
+        self.pointer = pointer
 
     def __del__(self) -> None:
         pointer, self.pointer = getattr(self, "pointer", 0), 0

@@ -27,10 +27,15 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """What `pack` put together; ArtifactError if this is something else."""
     if data[:8] != MAGIC:
         raise ArtifactError("this is no GPU code of this version of lamina; compile it again")
-    length, count = struct.unpack_from("<2Q", data, 8)
-    sizes = struct.unpack_from(f"<{count}Q", data, 24)
-    at = 24 + 8 * count
-    header, at = json.loads(data[at : at + length]), at + length
+    try:
+        length, count = struct.unpack_from("<2Q", data, 8)
+        sizes = struct.unpack_from(f"<{count}Q", data, 24)
+        at = 24 + 8 * count
+        header, at = json.loads(data[at : at + length]), at + length
+    except (struct.error, ValueError, OverflowError, MemoryError) as error:
+        raise ArtifactError(f"the GPU code is damaged ({error}); compile it again") from None
+    if at + sum(sizes) != len(data) or not isinstance(header, dict):
+        raise ArtifactError("the GPU code is damaged (its parts do not add up); compile it again")
     blobs = []
     for size in sizes:
         blobs.append(data[at : at + size])

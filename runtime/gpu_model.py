@@ -9,84 +9,22 @@ Results are `DeviceArray`s. Work goes to the default stream, or to the one given
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import cuda, dlpack, hip
-from .arrays import ITEM_SIZE, as_array, dtype_name, numpy_dtype
+from . import cuda, hip
+from .arrays import as_array, dtype_name
 from .artifact import Artifact
 from .errors import ArtifactError, LaminaRuntimeError
+from .gpu_array import DeviceArray
+from .gpu_call import GpuCaller
 from .gpu_device import Device
-from .gpu_program import DEVICE_ALIGN, GpuProgram
-from .program import Constants, OutputSpec
-from .signature import Signature
-
-
-class DeviceArray:
-    """A contiguous array on a GPU, for anything that speaks DLPack, the CUDA array interface or numpy."""
-
-    def __init__(self, device: Device, pointer: int, shape: Sequence[int], dtype: str, owner: Any, stream: int):
-        self.device, self.pointer, self.shape, self.dtype = device, pointer, tuple(shape), dtype
-        self._owner, self.stream = owner, stream
-
-    @staticmethod
-    def empty(device: Device, shape: Sequence[int], dtype: str, stream: int) -> DeviceArray:
-        """Uninitialised memory."""
-        memory = device.allocate(prod(shape) * ITEM_SIZE[dtype], stream)
-        return DeviceArray(device, memory.pointer, shape, dtype, memory, stream)
-
-    @staticmethod
-    def of(device: Device, array: np.ndarray, stream: int) -> DeviceArray:
-        """A copy of a numpy array."""
-        source = np.ascontiguousarray(array)
-        made = DeviceArray.empty(device, array.shape, dtype_name(array.dtype), stream)
-        device.copy(made.pointer, source.__array_interface__["data"][0], source.nbytes, stream)
-        device.synchronize(stream)  # the source may go away
-        return made
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return prod(self.shape) * ITEM_SIZE[self.dtype]
-
-    def __repr__(self) -> str:
-        return f"<{self.dtype}{list(self.shape)} on {self.device.kind}:{self.device.index}>"
-
-    def copy(self) -> DeviceArray:
-        """A copy on the device."""
-        made = DeviceArray.empty(self.device, self.shape, self.dtype, self.stream)
-        self.device.copy(made.pointer, self.pointer, self.nbytes, self.stream)
-        return made
-
-    def numpy(self) -> np.ndarray:
-        """A copy in host memory; waits for the device."""
-        made = np.empty(self.shape, numpy_dtype(self.dtype))
-        self.device.use()
-        self.device.copy(made.__array_interface__["data"][0], self.pointer, self.nbytes, self.stream)
-        self.device.synchronize(self.stream)
-        return made
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        made = self.numpy()
-        return made if dtype is None else made.astype(dtype)
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self.dtype == "bf16":
-            raise AttributeError("the CUDA array interface has no bf16; use DLPack")
-        typestr = numpy_dtype(self.dtype).str
-        return {"shape": self.shape, "typestr": typestr, "data": (self.pointer, False), "version": 3, "stream": self.stream or 1}  # fmt: skip
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device.dlpack, self.device.index
-
-    def __dlpack__(self, *, stream: Any = None, **unused: Any) -> Any:
-        if stream not in (None, -1) and (stream or 1) != (self.stream or 1):
-            self.device.synchronize(self.stream)
-        return dlpack.give(self.pointer, self.shape, self.dtype, self.device.index, self, self.device.dlpack)
+from .gpu_program import GpuProgram
+from .gpu_table import ENTRY
+from .loader import Image
+from .signature import order_arguments
 
 
 def parse_device(text: str) -> Device:
@@ -121,27 +59,39 @@ def choose(artifact: Artifact, entry: str, device: Device, target: str | None) -
     return max(fitting, key=device.preference)
 
 
-class GpuModel:
-    """A loaded entry point on a GPU."""
+def launcher(artifact: Artifact) -> Image | None:
+    """The code by which this host launches the artifact's programs on GPUs; None: it has none for it."""
+    found = artifact.host_launcher()
+    if found is None:
+        return None
+    image = Image(found, "launcher")
+    try:
+        image.address(ENTRY)
+    except LaminaRuntimeError:
+        return None  # its table is of another version
+    return image
 
-    def __init__(self, artifact: Artifact, entry: str, device: Device, target: str | None = None):
+
+class GpuModel:
+    """A loaded entry point on a GPU. With `graphs`, several launches of static sizes are one of the driver's graphs."""
+
+    def __init__(self, artifact: Artifact, entry: str, device: Device, target: str | None = None, graphs: bool = False):
         self.artifact, self.entry, self.device = artifact, entry, device
         self.target = choose(artifact, entry, device, target)
         self.program = GpuProgram(*artifact.program(entry, self.target), device=device, name=entry)
         self.plan = self.program.plan
         self._state = artifact.state(entry)
-        self._signature = Signature(self.plan, entry)
-        names = [i["name"] for i in self.plan["inputs"]]
-        self._arguments = [n for n, name in enumerate(names) if name not in self._state]
-        self.inputs = tuple(names[n] for n in self._arguments)
+        self._image = launcher(artifact)
+        address = self._image.address(ENTRY) if self._image else 0
+        self._caller = GpuCaller(self.program, tuple(self._state), address, graphs)
+        self.inputs = tuple(self.plan["inputs"][n]["name"] for n in self._caller.given)
         self.outputs = tuple(o["name"] for o in self.plan["outputs"] if o["mutates"] is None)
         self._weights: dict[str, np.ndarray] = {}
         self._lock = threading.Lock()
-        self._constants: Constants
         self.swap_weights({})
 
     def __repr__(self) -> str:
-        described = ", ".join(map(self._signature.describe, self._arguments))
+        described = ", ".join(map(self._caller.signature.describe, self._caller.given))
         return f"<lamina {self.entry}({described}) for {self.target} on {self.device.kind}:{self.device.index}>"
 
     def swap_weights(self, weights: Mapping[str, Any]) -> None:
@@ -160,7 +110,7 @@ class GpuModel:
                 data = self._weights.get(name)
                 raw = self.artifact.weight_bytes(name) if data is None else np.ascontiguousarray(data).view(np.uint8)
                 owners.append(DeviceArray.of(self.device, raw.reshape(-1), 0))
-            self._constants = self.program.initialize([o.pointer for o in owners], owners)
+            self._caller.constants = self.program.initialize([o.pointer for o in owners], owners)
             self.device.synchronize()
 
     def session(self) -> GpuSession:
@@ -173,82 +123,13 @@ class GpuModel:
 
     def __call__(self, *args: Any, stream: int = 0, **named: Any) -> Any:
         """Run; returns one DeviceArray, or a tuple of them. Does not wait for the device."""
-        return self.run(args, named, self.initial_state(), stream)
+        return self.run(args, named, self.initial_state() if self._state else (), stream)
 
-    def run(self, args: Sequence[Any], named: Mapping[str, Any], state: Sequence[DeviceArray], stream: int) -> Any:
+    def run(self, args: Sequence[Any], named: Mapping[str, Any], state: Iterable[DeviceArray], stream: int) -> Any:
         """Run on arrays and a state, which is updated."""
-        rest = self.inputs[len(args) :]
-        if len(args) > len(self.inputs) or set(named) != set(rest):
-            raise LaminaRuntimeError(f"inputs are {', '.join(self.inputs)}; got {len(args)} and {', '.join(named)}")
-        given: dict[str, Any] = {**dict(zip(self.inputs, args)), **named, **dict(zip(self._state, state))}
-        arrays: list[DeviceArray | None] = []
-        shapes, scalars, originals = [], {}, []
-        for number, spec in enumerate(self.plan["inputs"]):
-            value = given[spec["name"]]
-            if spec["kind"] == "scalar":
-                scalars[number] = int(value)
-                arrays.append(None)
-                shapes.append(())
-                continue
-            array = self._on_device(value, spec, number, stream)
-            shapes.append(array.shape)
-            arrays.append(array)
-            if spec["mutated"] and array is not value:
-                originals.append((array, value))
-        prepared = self.program.prepare(self._signature.bind(shapes, scalars))
-        buffers = [DeviceArray.empty(self.device, b.shape, b.dtype, stream) for b in prepared.buffers]
-        inputs = [a.pointer if a else 0 for a in arrays]
-        self.program.run(prepared, inputs, [b.pointer for b in buffers], self._constants, stream=stream)
-        for array, value in originals:
-            if isinstance(value, np.ndarray):
-                value[...] = array.numpy()
-        shown = [o for o in prepared.outputs if o.mutates is None]
-        results = tuple(self._result(o, arrays, buffers, stream) for o in shown)
-        return results[0] if len(results) == 1 else results
-
-    def _on_device(self, value: Any, spec: Mapping[str, Any], number: int, stream: int) -> DeviceArray:
-        """An input as an array that kernels can read: itself where it is on the device and aligned."""
-        name = spec["name"]
-        if isinstance(value, DeviceArray):
-            array = value
-        elif hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == self.device.dlpack:
-            pointer, shape, dtype, owner = dlpack.take(value, self.device.index, stream, name, self.device.dlpack)
-            array = DeviceArray(self.device, pointer, shape, dtype, owner, stream)
-        else:
-            array = DeviceArray.of(self.device, as_array(value, name), stream)
-        self._signature.check_dtype(number, array.dtype)
-        if array.pointer % DEVICE_ALIGN and array.nbytes:
-            if spec["mutated"]:
-                raise LaminaRuntimeError(f"input '{name}' is written to and must be aligned to {DEVICE_ALIGN} bytes")
-            array = array.copy()
-        return array
-
-    def _result(
-        self, o: OutputSpec, inputs: Sequence[DeviceArray | None], buffers: Sequence[DeviceArray], stream: int
-    ) -> DeviceArray:
-        if o.whole:
-            return buffers[o.index]
-        if o.space in ("weight", "persistent"):
-            number = o.index + (len(self.plan["weights"]) if o.space == "persistent" else 0)
-            pointer, owner = self._constants.pointers[number], self._constants
-        else:
-            base = (buffers if o.space == "output" else inputs)[o.index]
-            assert base is not None
-            pointer, owner = base.pointer, base
-        view = DeviceArray(self.device, pointer + o.offset * ITEM_SIZE[o.dtype], o.shape, o.dtype, owner, stream)
-        step = 1
-        for size, stride in zip(reversed(o.shape), reversed(o.strides)):
-            if size != 1 and stride != step and 0 not in o.shape:
-                return self._strided(view, o, stream)
-            step *= size
-        return view.copy()
-
-    def _strided(self, view: DeviceArray, o: OutputSpec, stream: int) -> DeviceArray:
-        """A result that is a strided view: put in order through host memory."""
-        extent = 1 + sum((n - 1) * s for n, s in zip(o.shape, o.strides))
-        flat = DeviceArray(self.device, view.pointer, (extent,), o.dtype, view, stream).numpy()
-        strides = [s * flat.itemsize for s in o.strides]
-        return DeviceArray.of(self.device, np.lib.stride_tricks.as_strided(flat, o.shape, strides), stream)
+        if named or len(args) != len(self.inputs):
+            args = order_arguments(repr(self), self.inputs, args, named)
+        return self._caller.call(stream, *args, *state)
 
 
 class GpuSession:
@@ -264,4 +145,4 @@ class GpuSession:
 
     def __call__(self, *args: Any, stream: int = 0, **named: Any) -> Any:
         """Run on the state and update it."""
-        return self.model.run(args, named, list(self.state.values()), stream)
+        return self.model.run(args, named, self.state.values(), stream)

@@ -18,6 +18,7 @@ from typing import Any
 
 from .arrays import ITEM_SIZE
 from .errors import ArtifactError
+from .gpu_check import check_launches
 from .gpu_device import Device, Module, StatusWords
 from .gpu_image import unpack
 from .gpu_walk import Walk, build
@@ -27,6 +28,10 @@ from .threads import ABI
 
 MEMO = 4096  # tuples of symbol values whose launches are remembered
 DEVICE_ALIGN = 16  # what kernels expect of every buffer
+
+# Spaces of pointers that callers give, in order, and the plan's list of each; the same of `init`.
+_SPACES = {"input": "inputs", "weight": "weights", "persistent": "persistent", "output": "buffers"}
+_INIT_SPACES = ("weight", "persistent")
 
 # allocate(bytes) -> (pointer, what keeps the memory alive)
 Allocate = Callable[[int], tuple[int, Any]]
@@ -44,6 +49,11 @@ class GpuProgram(LoadedProgram):
         header, kernels = unpack(image)
         device.require(header["arch"])
         self._code = {n: unpack(k) for n, k in zip(header["kernels"], kernels)}
+        counts = {space: len(plan[key]) for space, key in _SPACES.items()}
+        headers = {n: described for n, (described, _) in self._code.items()}
+        check_launches(plan, counts, headers, self.name)
+        if plan["init"] is not None:
+            check_launches(plan["init"], {s: counts[s] for s in _INIT_SPACES}, headers, self.name)
         self._modules: dict[str, Module] = {}
         self._symbols = [s["name"] for s in plan["symbols"]]
         self._evaluate = compile_sizes(self._expressions(), self._symbols)
@@ -53,7 +63,7 @@ class GpuProgram(LoadedProgram):
         self._lock = threading.Lock()
         self._running = threading.Lock()
         self.status = device.mapped(len(plan["launches"]))
-        self._count = [len(plan[k]) for k in ("inputs", "weights", "persistent", "buffers")]
+        self._counts = counts
         self.constants = Constants()
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -75,10 +85,8 @@ class GpuProgram(LoadedProgram):
             kept.append(owner)
         pointers = (*weights, *made)
         if plan["init"] is not None:
-            order = ("weight", "persistent")
             status = self.device.mapped(len(plan["init"]["launches"]))
-            counts = [len(plan["weights"]), len(plan["persistent"])]
-            walk = self._build(plan["init"], order, counts, {}, status)
+            walk = self._build(plan["init"], {s: self._counts[s] for s in _INIT_SPACES}, {}, status)
             kept += [walk, status]
             self._enqueue(walk, pointers, stream, allocate)
         return Constants(pointers, tuple(kept))
@@ -133,18 +141,12 @@ class GpuProgram(LoadedProgram):
     def walk(self, symbols: tuple[int, ...]) -> Walk:
         """A new walk of one call for symbol values `symbols`; its status words are this program's."""
         known = dict(zip(self._symbols, symbols))
-        return self._build(self.plan, ("input", "weight", "persistent", "output"), self._count, known, self.status)
+        return self._build(self.plan, self._counts, known, self.status)
 
     def _build(
-        self,
-        plan: Mapping[str, Any],
-        spaces: Sequence[str],
-        counts: Sequence[int],
-        known: Mapping[str, int],
-        status: StatusWords,
+        self, plan: Mapping[str, Any], counts: Mapping[str, int], known: Mapping[str, int], status: StatusWords
     ) -> Walk:
-        given = dict(zip(spaces, counts))
-        return build(plan, given, known, status.pointer, self.device, self._kernel, self.name)
+        return build(plan, counts, known, status.pointer, self.device, self._kernel, self.name)
 
     def _kernel(self, name: str) -> tuple[dict[str, Any], Module]:
         header, code = self._code[name]

@@ -17,6 +17,7 @@ from typing import Any
 
 from .arena import plan_offsets
 from .errors import LaminaRuntimeError
+from .gpu_check import check_grid
 from .gpu_device import Device, Module, TensorMap
 from .sizes import Size, evaluate_size
 
@@ -116,6 +117,8 @@ def build(
         scratch.append(fixed + len(sizes))
         sizes += _values(header["scratch"], local)
         lifetimes += [(number, number)] * len(header["scratch"])
+    if min(sizes, default=0) < 0:
+        raise LaminaRuntimeError(f"program '{name}' has a buffer of {min(sizes)} bytes; compile it again")
     offsets, total = plan_offsets([-(-s // ALIGN) * ALIGN for s in sizes], lifetimes)
 
     constants = sum(1 + len(row["dims"]) for row in plan["launches"])
@@ -154,6 +157,7 @@ def _launch(
 ) -> Launch | None:
     """One stage; None if its grid is empty. `valid` is an address that a descriptor may have before it gets its own."""
     grid = tuple(_values(stage["grid"], local))
+    check_grid(grid, stage["name"])
     if 0 in grid:
         return None
     descriptors = []

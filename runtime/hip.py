@@ -12,12 +12,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import dlpack, gpu_device
+from .entry import addresses
 from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
 _OUT_OF_MEMORY, _BAD_IMAGE, _NO_DEVICE, _NO_BINARY = 2, 200, 100, 209
 _HOST_PORTABLE_MAPPED = 3
 _GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
+# what native entries call (gpu_table.DRIVER_SLOTS); a device stands for the context that HIP does not have
+_FUNCTIONS = {
+    "current_context": "hipGetDevice",
+    "launch_kernel": "hipModuleLaunchKernel",
+    "copy_async": "hipMemcpyDtoDAsync",
+    "graph_launch": "hipGraphLaunch",
+    "set_node": "hipGraphExecKernelNodeSetParams",
+    "is_capturing": "hipStreamIsCapturing",
+    "take_memory": "hipMallocFromPoolAsync",
+    "give_memory": "hipFreeAsync",
+}
 _COPY_DEFAULT = 4  # hipMemcpyDefault: the pointers tell the direction
 _ATTRIBUTE_MULTIPROCESSORS = 63
 # hipDeviceProp_t as `hipGetDevicePropertiesR0600` writes it, from ROCm 6.0 on
@@ -34,7 +46,7 @@ def driver() -> Any:
         raise NoDeviceError(
             f"HIP cannot start (error {code}); is there an AMD GPU, and may this process use /dev/kfd?", code
         )
-    for name in ("hipMallocAsync", "hipFreeAsync", "hipGetDevicePropertiesR0600"):
+    for name in ("hipMallocFromPoolAsync", "hipFreeAsync", "hipGetDevicePropertiesR0600"):
         if not hasattr(library, name):
             raise OldDriverError(f"the HIP library is too old (it has no {name}); ROCm 6.0 or newer is needed")
     library.hipGetErrorString.restype = ctypes.c_char_p
@@ -57,11 +69,9 @@ def check(code: int, what: str) -> None:
     """Raise the DeviceError of a failed call."""
     if not code:
         return
-    message = (driver().hipGetErrorString(code) or b"unknown error").decode()
-    if code == _OUT_OF_MEMORY:
-        message += "; free device memory or make the problem smaller"
-        raise DeviceMemoryError(f"{what}: {message} (HIP error {code})", code)
-    raise DeviceError(f"{what}: {message} (HIP error {code})", code)
+    text = (driver().hipGetErrorString(code) or b"unknown error").decode()
+    message = f"{what}: {gpu_device.advised(code, text)} (HIP error {code})"
+    raise (DeviceMemoryError if code == _OUT_OF_MEMORY else DeviceError)(message, code)
 
 
 def architecture(full: str) -> str:
@@ -100,7 +110,8 @@ class Device(gpu_device.Device):
             hip.hipDeviceGetAttribute(ctypes.byref(units), _ATTRIBUTE_MULTIPROCESSORS, index),
             "reading a device attribute",
         )
-        self.sms = units.value
+        self.sms, self.context = units.value, index
+        self.pool = gpu_device.memory_pool(self)
 
     def __str__(self) -> str:
         return f"hip:{self.index} ({self.name}, {self.chip})"
@@ -132,6 +143,21 @@ class Device(gpu_device.Device):
         """Raise the DeviceError of a failed call."""
         check(code, what)
 
+    def driver_function(self, name: str) -> Any:
+        """`hip` and the name."""
+        return getattr(driver(), f"hip{name}")
+
+    def functions(self) -> dict[str, int]:
+        """Addresses of what native code calls; there are no descriptors to move."""
+        return {**addresses(driver(), _FUNCTIONS), "move_map": 0}
+
+    def node(self, shape: Sequence[Any], parameters: int) -> KernelNode:
+        """`hipKernelNodeParams`."""
+        function, *rest = shape
+        grid, block, (shared,) = rest[:3], rest[3:6], rest[6:]
+        of = ctypes.c_uint * 3
+        return KernelNode(of(*block), None, function, of(*grid), parameters, shared)
+
     def require(self, target: str) -> None:
         """A WrongDeviceError unless code for `target` runs here."""
         check_architecture(target, self)
@@ -157,7 +183,9 @@ class Device(gpu_device.Device):
         """The pointer of new device memory, in whole granules: kernels may read the last one of a buffer to its end."""
         pointer = ctypes.c_void_p()
         whole = ctypes.c_size_t(max(-(-size // _GRANULE) * _GRANULE, _GRANULE))
-        code = driver().hipMallocAsync(ctypes.byref(pointer), whole, ctypes.c_void_p(stream))
+        code = driver().hipMallocFromPoolAsync(
+            ctypes.byref(pointer), whole, ctypes.c_void_p(self.pool), ctypes.c_void_p(stream)
+        )
         check(code, f"allocating {size} bytes on {self}")
         return pointer.value or 0
 
@@ -176,6 +204,19 @@ class Device(gpu_device.Device):
     def give_back_host(self, address: int) -> None:
         """Free what `take_host` gave."""
         driver().hipHostFree(ctypes.c_void_p(address))
+
+
+class KernelNode(ctypes.Structure):
+    """`hipKernelNodeParams` of a launch."""
+
+    _fields_ = [
+        ("block", ctypes.c_uint * 3),
+        ("extra", ctypes.c_void_p),
+        ("function", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("parameters", ctypes.c_void_p),
+        ("shared", ctypes.c_uint),
+    ]
 
 
 class Module:

@@ -11,6 +11,22 @@ from .sizes import compile_sizes
 Shape = Sequence[int]
 
 
+def order_arguments(
+    called: str, names: Sequence[str], args: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """The arguments of inputs `names` in order, those after the positional ones by name; `called` is for messages."""
+    rest = names[len(args) :]
+    for name in named:
+        if name not in rest:
+            raise LaminaRuntimeError(f"{called} has no input '{name}' left; inputs: {', '.join(names)}")
+    missing = [n for n in rest if n not in named]
+    if missing:
+        raise LaminaRuntimeError(f"input '{missing[0]}' is missing; this is {called}")
+    if len(args) > len(names):
+        raise LaminaRuntimeError(f"{called} takes {len(names)} inputs, got {len(args)}")
+    return (*args, *(named[n] for n in rest))
+
+
 class Signature:
     """The inputs and symbols of a plan."""
 

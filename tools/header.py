@@ -20,7 +20,7 @@ def header_command(artifact: str, output: str, entry: str, target: str | None) -
     cc main.c -Ic c/liblamina_main.so -o main
     """
     from ..runtime.artifact import read_artifact
-    from ..runtime.c_header import c_header
+    from .c_header import c_header
 
     read = read_artifact(artifact)
     chosen = target if target in read.targets(entry) else read.choose(entry, target)

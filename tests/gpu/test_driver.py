@@ -101,7 +101,7 @@ def test_an_input_on_another_device_is_named(compiled, monkeypatch, tmp_path):
     assert model.device.index == 1
     with pytest.raises(WrongDeviceError, match="on cuda:0, the model on cuda:1"):
         model(Elsewhere())
-    fake.fail["cuMemAllocAsync"] = 2
+    fake.fail["cuMemAllocFromPoolAsync"] = 2
     with pytest.raises(DeviceMemoryError):
         model(np.ones(64, np.float32))
 

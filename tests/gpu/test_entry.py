@@ -53,8 +53,7 @@ def gpu(monkeypatch):
         native = cuda_launcher.CudaNative(part, GpuProgram(program.manifest, program.image, cuda.device(0)))
         native.device = torch.device("cpu")
         found = addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH)
-        found |= addresses(shared, cuda_entry._TORCH_CUDA)
-        found |= addresses(fake, cuda_entry._DRIVER)
+        found |= addresses(shared, cuda_entry._TORCH_GPU)
         support = native_entry.support(cuda_entry.cuda_entry_ir(), "cuda_entry", found)
         call = cuda_entry._Entry(native, support, graphs).chain.call
         for _ in range(2):  # in Python; the next is native

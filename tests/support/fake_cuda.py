@@ -23,6 +23,7 @@ from lamina.runtime import cuda
 P, I, U, Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 CONTEXT = 0x1000
 SMS = 4
+POOL = 0x2000
 UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
 
 
@@ -116,7 +117,14 @@ class FakeDriver:
         put(to, ctypes.cast(ctypes.c_char_p(b"an error"), P).value or 0)
 
     # -- memory --------------------------------------------------------------------------------------------------------
-    def _cuMemAllocAsync(self, to: int, size: int, stream: int) -> None:
+    def _cuMemPoolCreate(self, to: int, properties: int) -> None:
+        put(to, POOL)
+
+    def _cuMemAllocFromPoolAsync(self, to: int, size: int, pool: int, stream: int) -> None:
+        assert pool == POOL
+        self._allocate(to, size)
+
+    def _allocate(self, to: int, size: int) -> None:
         block = (ctypes.c_char * (size + 256))()
         address = -(-ctypes.addressof(block) // 256) * 256
         self._memory[address] = block
@@ -126,7 +134,7 @@ class FakeDriver:
         del self._memory[address]
 
     def _cuMemHostAlloc(self, to: int, size: int, flags: int) -> None:
-        self._cuMemAllocAsync(to, size, 0)
+        self._allocate(to, size)
 
     def _cuMemFreeHost(self, address: int) -> None:
         del self._memory[address]
@@ -214,7 +222,9 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDriverGetVersion": (P,),
     "cuGetErrorString": (I, P),
     "cuStreamSynchronize": (P,),
-    "cuMemAllocAsync": (P, Z, P),
+    "cuMemPoolCreate": (P, P),
+    "cuMemPoolSetAttribute": (P, I, P),
+    "cuMemAllocFromPoolAsync": (P, Z, P, P),
     "cuMemFreeAsync": (P, P),
     "cuMemHostAlloc": (P, Z, U),
     "cuMemFreeHost": (P,),

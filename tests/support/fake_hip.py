@@ -30,6 +30,7 @@ UNITS = 4  # compute units
 NAME_AT, ARCH_AT = 0, 1160  # in hipDeviceProp_t of ROCm 6 (R0600)
 BUFFER, BUFFER_SIZE, END = 1, 2, 3  # keys of hipModuleLaunchKernel's `extra`
 ALIGN = 256
+POOL = 0x2000
 
 
 def _put(address: int, value: int) -> None:
@@ -130,7 +131,11 @@ class FakeHip:
         del self.blocks[address]
         return 0
 
-    def _hipMallocAsync(self, to: int, size: int, stream: int) -> int:
+    def _hipMemPoolCreate(self, to: int, properties: int) -> None:
+        _put(to, POOL)
+
+    def _hipMallocFromPoolAsync(self, to: int, size: int, pool: int, stream: int) -> int:
+        assert pool == POOL
         return self._hipMalloc(to, size)
 
     def _hipFreeAsync(self, address: int, stream: int) -> int:
@@ -153,6 +158,9 @@ class FakeHip:
 
     def _hipMemcpyAsync(self, to: int, source: int, size: int, kind: int, stream: int) -> int:
         return self._hipMemcpy(to, source, size, kind)
+
+    def _hipMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int) -> None:
+        ctypes.memmove(to, source, size)
 
     def _hipMemsetAsync(self, to: int, value: int, size: int, stream: int) -> None:
         ctypes.memset(to, value, size)
@@ -248,13 +256,16 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipStreamIsCapturing": (P, P),
     "hipMalloc": (P, Z),
     "hipFree": (P,),
-    "hipMallocAsync": (P, Z, P),
+    "hipMemPoolCreate": (P, P),
+    "hipMemPoolSetAttribute": (P, I, P),
+    "hipMallocFromPoolAsync": (P, Z, P, P),
     "hipFreeAsync": (P, P),
     "hipHostMalloc": (P, Z, U),
     "hipHostFree": (P,),
     "hipHostGetDevicePointer": (P, P, U),
     "hipMemcpy": (P, P, Z, I),
     "hipMemcpyAsync": (P, P, Z, I, P),
+    "hipMemcpyDtoDAsync": (P, P, Z, P),
     "hipMemsetAsync": (P, I, Z, P),
     "hipModuleLoadData": (P, P),
     "hipModuleUnload": (P,),

@@ -80,7 +80,7 @@ def test_code_for_another_chip_is_refused(fake):
 
 def test_failing_calls_say_what_failed(fake):
     device = hip.device(0)
-    fake.fail["hipMallocAsync"] = OUT_OF_MEMORY
+    fake.fail["hipMallocFromPoolAsync"] = OUT_OF_MEMORY
     with pytest.raises(hip.HipError, match=r"allocating 64 bytes.*out of memory; free device memory"):
         device.allocate(64)
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from .arena import plan_offsets
-from .arrays import ITEM_SIZE
-from .artifact import Artifact
-from .errors import LaminaRuntimeError
+from ..runtime.arena import plan_offsets
+from ..runtime.arrays import ITEM_SIZE
+from ..runtime.artifact import Artifact
+from ..runtime.errors import LaminaRuntimeError
 
 _C_TYPES = {"f64": "double", "f32": "float", "bool": "uint8_t", "f16": "uint16_t", "bf16": "uint16_t"}
 _C_TYPES |= {

@@ -1,0 +1,72 @@
+"""The launch tables of a program for a GPU, checked when it is loaded: what a kernel is given must be what it names.
+
+A file whose hashes are right may have been made wrongly, and a kernel with another's pointers writes anywhere. Fields that
+are missing or of other types are errors of Python's that `artifact.reading` explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .errors import ArtifactError
+
+_MAP_TYPES = ("u8", "i8", "i32", "f16", "f32", "f64", "bf16", "tf32")
+_MOST_THREADS = 1024  # of a block, on all GPUs
+_MOST_SHARED = 256 << 10  # bytes of a block, more than any GPU has
+_MOST_BOX = 256  # elements of a side
+_MOST_DIMS = 5
+
+
+def check_launches(
+    plan: Mapping[str, Any], spaces: Mapping[str, int], kernels: Mapping[str, Mapping[str, Any]], name: str
+) -> None:
+    """ArtifactError if a launch or copy of `plan` names what is not there; `spaces` are those given, `kernels` headers."""
+    launches, sizes = plan["launches"], {**spaces, "arena": len(plan["arena"])}
+
+    def require(holds: bool, what: str) -> None:
+        if not holds:
+            raise ArtifactError(f"the launches of program '{name}' are damaged: {what}; compile it again")
+
+    for buffer in plan["arena"]:
+        require(0 <= buffer["first"] <= buffer["last"] < len(launches), "a buffer outlives the program")
+    for space, index in [c[end] for key in ("before", "after") for c in plan[key] for end in ("to", "from")]:
+        require(space in sizes and 0 <= index < sizes[space], f"a copy of {space} {index}")
+    for number, row in enumerate(launches):
+        where = f"launch {number} of '{row['kernel']}'"
+        require(row["kernel"] in kernels, f"{where}, which is not there")
+        header = kernels[row["kernel"]]
+        require(len(row["dims"]) == len(header["symbols"]), f"{where} with {len(row['dims'])} sizes")
+        for space, index in row["args"]:
+            require(space in sizes and 0 <= index < sizes[space], f"{where} on {space} {index}")
+        most = {"buffer": len(row["args"]), "scratch": len(header["scratch"]), "symbol": len(row["dims"])}
+        for stage in header["stages"]:
+            require(_is_stage(stage, most), f"stage '{stage['name']}' of {where}")
+
+
+def _is_stage(stage: Mapping[str, Any], most: Mapping[str, int]) -> bool:
+    """Does a stage name what its launch has, `most` of each, and ask for what a GPU may give?"""
+    x, y, z = stage["block"]
+    shape = len(stage["grid"]) == 3 and min(x, y, z) > 0 and x * y * z <= _MOST_THREADS
+    known = {**most, "tma": len(stage["tma"])}
+    named = all(a == "status" or _is_there(a, known) for a in stage["args"])
+    return shape and 0 <= stage["shared"] <= _MOST_SHARED and named and all(_is_map(m, most) for m in stage["tma"])
+
+
+def _is_map(entry: Mapping[str, Any], most: Mapping[str, int]) -> bool:
+    rank, box = len(entry["sizes"]), entry["box"]
+    shape = 0 < rank <= _MOST_DIMS and len(entry["strides"]) == rank - 1 and len(box) == rank
+    base, buffers = entry["base"], {k: most[k] for k in ("buffer", "scratch")}
+    return shape and all(0 < b <= _MOST_BOX for b in box) and entry["type"] in _MAP_TYPES and _is_there(base, buffers)
+
+
+def _is_there(role: str, known: Mapping[str, int]) -> bool:
+    """Is `kind:number` one of those known?"""
+    kind, _, number = role.partition(":")
+    return kind in known and number.isdecimal() and int(number) < known[kind]
+
+
+def check_grid(grid: Sequence[int], name: str) -> None:
+    """ArtifactError if a grid has more blocks than launches can have, or fewer than none."""
+    if min(grid) < 0 or grid[0] >= 1 << 31 or max(grid[1:]) >= 1 << 16:
+        raise ArtifactError(f"'{name}' would be launched with {'x'.join(map(str, grid))} blocks; no GPU has a grid of so many")  # fmt: skip

@@ -1,0 +1,54 @@
+"""A graph of a walk, CUDA's or HIP's: one call of the driver launches all of it.
+
+The nodes run one after another, as the launches would. Their parameters point into the walk's table: who launches the
+graph with other pointers sets the nodes that read them first (`parameters`, `cuGraphExecKernelNodeSetParams`). So inputs
+need no copies, and results lie in memory of their own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from .gpu_device import Device
+from .gpu_walk import Launch, Walk
+
+
+class Graph:
+    """The executable graph of the launches of `walk`, which has no copies and must live as long.
+
+    The two drivers' functions differ in their prefix, and the parameters of a node in their order (`Device.node`).
+    """
+
+    def __init__(self, device: Device, walk: Walk):
+        device.use()
+        self.device, self.walk = device, walk
+        self.nodes: list[tuple[int, Any, Launch]] = []
+        self.handle = 0
+        self._graph = graph = ctypes.c_void_p()  # its nodes name those of the executable graph
+        device.check(self._call("GraphCreate", ctypes.byref(graph), 0), "making a graph")
+        before = ctypes.c_void_p()
+        for launch in walk.steps:
+            assert isinstance(launch, Launch), "only kernels are nodes"
+            made, node = device.node(launch.shape, ctypes.addressof(launch.parameters)), ctypes.c_void_p()
+            known = ctypes.c_size_t(1 if self.nodes else 0)
+            given = ctypes.byref(node), graph, ctypes.byref(before), known, ctypes.byref(made)
+            device.check(self._call("GraphAddKernelNode", *given), "adding a kernel to a graph")
+            self.nodes.append((node.value or 0, made, launch))
+            before = node
+        executable = ctypes.c_void_p()
+        code = self._call("GraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
+        device.check(code, "preparing a graph")
+        self.handle = executable.value or 0
+
+    def _call(self, name: str, *given: Any) -> int:
+        return self.device.driver_function(name)(*given)
+
+    def __del__(self) -> None:
+        try:
+            if self.handle:
+                self._call("GraphExecDestroy", ctypes.c_void_p(self.handle))
+            if self._graph:
+                self._call("GraphDestroy", self._graph)
+        except Exception:  # the process is ending
+            pass

@@ -1,0 +1,103 @@
+"""Drivers that are missing, too old, gone or shut down, and what ends in which order."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.fake_cuda import FakeDriver
+
+from lamina.runtime import cuda, hip
+from lamina.runtime.errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError
+
+
+class Library:
+    """A driver's library with a few functions, each of which returns a number."""
+
+    def __init__(self, **codes):
+        made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+        for name, code in codes.items():
+            setattr(self, name, made(lambda _, code=code: code))
+
+
+@pytest.mark.parametrize(
+    ("driver", "library", "kind", "message"),
+    [
+        (cuda, None, NoDeviceError, "no NVIDIA driver here: nothing there"),
+        (hip, None, NoDeviceError, "no HIP library here: nothing there; install ROCm"),
+        (cuda, Library(cuInit=100), NoDeviceError, r"cannot start \(error 100\); is there a GPU"),
+        (hip, Library(hipInit=100), NoDeviceError, r"cannot start \(error 100\); is there an AMD GPU"),
+        (cuda, Library(cuInit=0), OldDriverError, "too old; version 11.2 of CUDA or newer"),
+        (hip, Library(hipInit=0), OldDriverError, "too old .*; ROCm 6.0 or newer"),
+    ],
+)
+def test_a_driver_that_cannot_be_used_says_why(driver, library, kind, message, monkeypatch):
+    def found(name):
+        if library is None:
+            raise OSError("nothing there")
+        return library
+
+    monkeypatch.setattr(ctypes, "CDLL", found)
+    with pytest.raises(kind, match=message):
+        driver.driver.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        (2, DeviceMemoryError, "free device memory or make the problem smaller"),
+        (3, DeviceError, "a forked process cannot use its parent's GPU; .*'spawn'"),
+        (4, DeviceError, "the driver has shut down"),
+        (201, DeviceError, "context is gone: .* start a new process"),
+        (709, DeviceError, "context is gone: .* start a new process"),
+        (719, DeviceError, "the device takes no more work from it; start a new process"),
+        (1, DeviceError, r" \(CUDA error 1\)$"),
+    ],
+)
+def test_errors_say_what_to_do(code, kind, message, monkeypatch):
+    FakeDriver().install(monkeypatch)
+    with pytest.raises(kind, match=f"launching: an error.*{message}") as raised:
+        cuda.device(0).check(code, "launching")
+    assert raised.value.code == code
+
+
+# a process that ends while a model, its graph, results, sessions and threads are alive, on a driver that ended before it
+ENDING = """
+import sys, threading, time
+sys.path.insert(0, {tests!r})
+import numpy as np
+from support.fake_cuda import FakeDriver
+import lamina
+from lamina.compiler import artifact
+from lamina.compiler.api import compile_graph, show_ir
+from lamina.dialects.record import Graph, TensorType
+from lamina.runtime import cuda
+from lamina.runtime.gpu_array import DeviceArray
+
+graph = Graph()
+x = graph.add_input("x", TensorType("f32", (4, 20)))
+graph.add_output(graph.add("sub", x, graph.add("sum", x, dims=(0,), keepdim=True)))
+fake = FakeDriver(show_ir(graph, "loops", "sm_90a"))
+cuda.driver = lambda: fake
+path = artifact.save({path!r}, {{"sm_90a": compile_graph(graph, "sm_90a")}}, {{}}, {{}})
+model = lamina.load(path, device="cuda:0", graphs=True)
+arrays = [DeviceArray.of(model.device, np.ones((4, 20), np.float32), 0)]
+results = [model(*arrays) for _ in range(4)]
+assert "cuGraphLaunch" in fake.calls
+
+def work():
+    while True:
+        results.append(model(*arrays))
+
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+fake.fail = dict.fromkeys(("cuMemFreeAsync", "cuMemFreeHost", "cuGraphExecDestroy", "cuGraphDestroy", "cuCtxSetCurrent"), 4)
+print("done")
+"""
+
+
+def test_a_process_may_end_with_all_alive(tmp_path):
+    script = ENDING.format(tests=str(Path(__file__).parents[1]), path=str(tmp_path / "m.lamina"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
