@@ -87,7 +87,9 @@ def kernel_pipeline(
     rest = target.pipeline(kind, plain)
     split = next((i for i, step in enumerate(rest) if step in _LOOPS_END), len(rest))
     loops = list(rest[:split])
-    if numerics == "fast":  # while conversions are ops of arith
+    if "tf32" in numerics and kind == "matmul" and target.device == "cuda":
+        loops.insert(0, "lamina-allow-tf32")
+    if "fast" in numerics:  # while conversions are ops of arith
         expansion = next((i for i, step in enumerate(loops) if step.startswith("lamina-expand-math")), split)
         loops.insert(expansion, "lamina-keep-f32")
     first = "lamina-lower-to-linalg"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-NUMERICS = ("eager", "fast")
+NUMERICS = ("eager", "fast", "tf32", "fast+tf32")
 VERIFY = ("none", "boundaries", "each")
 
 
@@ -18,7 +18,8 @@ class OptionError(ValueError):
 class Options:
     """Options of `compile_graph`.
 
-    numerics     "eager" rounds bf16 and f16 where eager does; "fast" keeps f32 between fused ops
+    numerics     "eager" rounds bf16 and f16 where eager does; "fast" keeps f32 between fused ops; with "tf32" f32
+                 products on NVIDIA's tensor cores are of operands rounded to TF32 (10 fraction bits)
     plain        use the plain pipelines only: straight loops, no tiling
     verify       "boundaries" verifies at each level, "each" after each pass, "none" never
     dump_dir     write the IR after each pass below this directory (turns the caches off)
@@ -52,6 +53,10 @@ class Options:
     @property
     def use_cache(self) -> bool:
         return self.cache and not self.observed
+
+    def with_tf32(self) -> Options:
+        """The same, and TF32 is allowed."""
+        return replace(self, numerics={"eager": "tf32", "fast": "fast+tf32"}.get(self.numerics, self.numerics))
 
     def key(self) -> str:
         """The part of the options that changes code, as text for cache keys."""

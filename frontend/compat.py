@@ -21,6 +21,12 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 __all__ = ["aot_module_simplified", "min_cut_rematerialization_partition"]
 
 
+def allows_tf32() -> bool:
+    """True if f32 products of a GPU may be in TF32: `set_float32_matmul_precision("high")` or one of its newer names."""
+    setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)  # since torch 2.9; the older one may raise
+    return setting == "tf32" if setting is not None else torch.backends.cuda.matmul.allow_tf32
+
+
 def forward_metadata() -> Any | None:
     """AOTAutograd's view and mutation metadata of the graph being compiled, or None if it cannot be had."""
     from torch._guards import TracingContext

@@ -211,7 +211,8 @@ class _PartMaker:
         if os.environ.get("LAMINA_INTERPRET", "") not in ("", "0"):
             return interpret(part)
         try:
-            given = (self.options.compile, self.options.target, self.options.freeze, self.options.graphs)
+            compile = self.options.compile.with_tf32() if compat.allows_tf32() else self.options.compile
+            given = (compile, self.options.target, self.options.freeze, self.options.graphs)
             return launcher.compile_part(part, *given, made=self.programs.append)
         except CompileError as error:
             COUNTERS.failure(str(error))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "--numerics",
     type=click.Choice(NUMERICS),
     default="eager",
-    help="eager: bf16 and f16 are rounded where torch does; fast: only where they are stored.",
+    help="eager: bf16 and f16 are rounded where torch does; fast: only where they are stored; tf32: f32 products on NVIDIA's tensor cores are rounded to TF32.",
 )
 @observed
 def compile_command(file, targets, output, start, stop, kernel, plain, numerics, **observing) -> None:

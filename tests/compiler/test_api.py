@@ -178,7 +178,7 @@ def test_unknown_target():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"numerics": "loose"}, "'numerics' is 'loose'; it is one of eager, fast"),
+        ({"numerics": "loose"}, "'numerics' is 'loose'; it is one of eager, fast, tf32"),
         ({"speed": 3}, "there is no option 'speed'; options are cache"),
         ({"timeout": 0}, "must be positive"),
     ],

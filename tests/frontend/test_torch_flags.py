@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from lamina.frontend import dynamo
+
 from .conftest import check
 
 
@@ -28,6 +30,22 @@ def test_deterministic_algorithms():
 def test_matmul_precision_leaves_f32_products_as_they_are():
     torch.set_float32_matmul_precision("medium")
     check(lambda x: F.relu(x @ x), torch.randn(40, 40))
+
+
+def test_tf32_is_followed(monkeypatch):
+    """What torch allows its own products of GPUs is allowed to ours, and a change compiles again."""
+    seen, compile_part = [], dynamo.launcher.compile_part
+
+    def record(part, options, *given, **named):
+        seen.append(options.numerics)
+        return compile_part(part, options, *given, **named)
+
+    monkeypatch.setattr(dynamo.launcher, "compile_part", record)
+    compiled = torch.compile(lambda x: x @ x, backend="lamina")
+    for precision in ("highest", "high", "high"):
+        torch.set_float32_matmul_precision(precision)
+        compiled(torch.randn(8, 8))
+    assert seen == ["eager", "tf32"]
 
 
 def test_gradients_on_and_off_between_calls():

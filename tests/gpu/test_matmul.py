@@ -60,12 +60,12 @@ def random(shape, dtype, seed):
     return (rng.integers(-5, 5, shape) if dtype == "i32" else rng.standard_normal(shape)).astype(DTYPES[dtype])
 
 
-def check(op, a, b, y, dtype="f32", bias=None, epilogue=False, turned=False, options=""):
+def check(op, a, b, y, dtype="f32", bias=None, epilogue=False, turned=False, options="", before="", tolerance=None):
     shapes = [a[::-1] if turned else a, b, *([bias] if bias else []), *([y] if epilogue else [])]
     given = [random(s, dtype, i) for i, s in enumerate(shapes)]
     with context(), ir.Location.unknown():
         module = ir.Module.parse(product(op, a, b, y, dtype, bias, epilogue, turned))
-        run(module, f"lamina-emit-gpu-matmul{options}")
+        run(module, f"{before}lamina-emit-gpu-matmul{options}")
         (made,), status = simulate(module, given, [(y, np.dtype(DTYPES[dtype]))])
         text = str(module)
     assert status == 0
@@ -75,7 +75,7 @@ def check(op, a, b, y, dtype="f32", bias=None, epilogue=False, turned=False, opt
     exact = exact + (wide[2] if bias else 0)
     if epilogue:
         exact = exact.astype(DTYPES[dtype]).astype(np.float64) + wide[-1]
-    tolerance = {"f32": 1e-5, "f64": 1e-12, "i32": 0, "f16": 4e-3, "bf16": 2e-2}[dtype]
+    tolerance = tolerance or {"f32": 1e-5, "f64": 1e-12, "i32": 0, "f16": 4e-3, "bf16": 2e-2}[dtype]
     np.testing.assert_allclose(made.astype(np.float64), exact, rtol=tolerance, atol=tolerance * np.sqrt(a[-1]))
     return text
 
@@ -148,6 +148,27 @@ def test_copies_in_stages(op, a, b, y, turned, tiles, monkeypatch):
     monkeypatch.setattr(emit_gpu_matmul, "choose_warp_tiles", lambda *sizes: STAGED[tiles])
     text = check(op, a, b, y, "bf16", epilogue=True, turned=turned, options="{matrix=mma}")
     assert "nvvm.cp.async.shared.global" in text and "nvvm.ldmatrix" in text
+
+
+@pytest.mark.parametrize(
+    "op, a, b, y",
+    [
+        ("linear", (70, 132), (72, 132), (70, 72)),
+        ("matmul", (68, 65), (65, 67), (68, 67)),
+        ("matmul", (2, 64, 64), (2, 64, 96), (2, 64, 96)),
+    ],
+)
+@pytest.mark.parametrize("tf32", [False, True])
+def test_f32_by_tf32(op, a, b, y, tf32, monkeypatch):
+    """Three products of planes, with sums in full f32; or one of operands that are rounded, where that is allowed."""
+    monkeypatch.setattr(emit_gpu_matmul, "SMALL" if tf32 else "LARGE_F32", 0)
+    tiles = WarpTiles(64, 64, 32, 32, 1.0, promoted=not tf32)
+    monkeypatch.setattr(emit_gpu_matmul, "choose_warp_tiles", lambda *sizes: tiles)
+    before, tolerance = ("lamina-allow-tf32,", 3e-3) if tf32 else ("", 1e-6)
+    text = check(op, a, b, y, epilogue=True, options="{matrix=mma}", before=before, tolerance=tolerance)
+    assert "m = 16, n = 8, k = 8" in text
+    if tf32 and op == "linear":  # no stage before
+        assert text.count("gpu.func @") == 1 and "cvt.rna.tf32.f32" in text
 
 
 @pytest.mark.parametrize("rows", [3, 40])

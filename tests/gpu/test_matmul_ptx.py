@@ -60,10 +60,11 @@ OTHERS = {
 }
 
 
-def assembled(name, text):
+def assembled(name, text, numerics="eager"):
     target = get_target(name)
     with context(), ir.Location.unknown():
-        llvm = lower_kernel(ir.Module.parse(text), target, "matmul", start="linalg", stop="llvmir")
+        module = ir.Module.parse(text)
+        llvm = lower_kernel(module, target, "matmul", start="linalg", stop="llvmir", numerics=numerics)
     ptx, report = to_ptx(target, llvm), []
     assert assemble(target, ptx, report)[:4] == b"\x7fELF"
     assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}, report[0]
@@ -76,6 +77,14 @@ def test_wgmma(name):
     ptx, report = assembled("sm_90a", WGMMA[name])
     assert "wgmma.mma_async.sync.aligned.m64n" in ptx and "cp.async.bulk.tensor" in ptx
     assert "wgmma" not in report, report
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name, products", [("sm_90a", "wgmma.mma_async.sync.aligned.m64n"), ("sm_80", "mma.sync.aligned.m16n8k8")])  # fmt: skip
+def test_tf32(name, products):
+    """f32 is read where it lies, K by columns, and no plane of it is made."""
+    ptx, _ = assembled(name, product("linear", (2000, 260), (1028, 260), (2000, 1028), "f32"), "tf32")
+    assert products in ptx and ".f32.tf32.tf32" in ptx and ptx.count(".entry") == 1
 
 
 @needs_ptxas

@@ -13,7 +13,8 @@ import numpy as np
 from mlir import ir
 
 LINE = 16  # bytes of a copy, and of a row of an 8 x 8 matrix
-HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+# what a word of an operand of mma.sync holds: numbers of a type, and how many
+FACTORS = {"bf16": (ml_dtypes.bfloat16, 2), "f16": (np.float16, 2), "tf32": (np.float32, 1)}
 
 
 def address_of(buffer: np.ndarray) -> np.ndarray:
@@ -127,21 +128,29 @@ class WarpInstructions:
         _, value, distance, _ = (self.whole(self.env[v]) for v in op.operands)
         self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
 
+    def _llvm_inline_asm(self, op: ir.Operation, mask: np.ndarray) -> None:
+        assert ir.StringAttr(op.attributes["asm_string"]).value == "cvt.rna.tf32.f32 $0, $1;"
+        bits = self.whole(self.env[op.operands[0]]).view(np.uint32)
+        finite = (bits & 0x7F800000) != 0x7F800000
+        self.env[op.results[0]] = (np.where(finite, bits + 0x1000, bits) & 0xFFFFE000).astype(np.uint32).view(np.int32)
+
     def _nvvm_mma_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
-        """16 x 8 x 16, by the fragment tables of the PTX ISA."""
+        """16 x 8 x 16 of 16-bit elements or 16 x 8 x 8 of TF32, by the fragment tables of the PTX ISA."""
         self.together(mask, 32, "an instruction of a warp")
-        dtype = HALVES[str(op.attributes["multiplicandAPtxType"])[len("#nvvm.mma_type<") : -1]]
+        dtype, each = FACTORS[str(op.attributes["multiplicandAPtxType"])[len("#nvvm.mma_type<") : -1]]
         words = [np.ascontiguousarray(self.whole(self.env[v])) for v in op.operands]
-        pairs = [w.reshape(-1, 1).view(dtype).astype(np.float32).reshape(-1, 32, 2) for w in words[:6]]
+        held = [w.reshape(-1, 1).view(dtype).astype(np.float32).reshape(-1, 32, each) for w in words[:6]]
         sums = [w.reshape(-1, 32) for w in words[6:]]
         group, place = np.arange(32) // 4, np.arange(32) % 4
-        a, b, d = (np.zeros((self.lanes // 32, *shape), np.float32) for shape in ((16, 16), (16, 8), (16, 8)))
-        for e in range(2):
+        depth = 8 * each
+        a, b, d = (np.zeros((self.lanes // 32, *shape), np.float32) for shape in ((16, depth), (depth, 8), (16, 8)))
+        for e in range(each):
             for i in range(4):
-                a[:, group + 8 * (i % 2), 2 * place + e + 8 * (i // 2)] = pairs[i][:, :, e]
-                d[:, group + 8 * (i // 2), 2 * place + i % 2] = sums[i]
+                a[:, group + 8 * (i % 2), each * place + e + depth // 2 * (i // 2)] = held[i][:, :, e]
             for i in range(2):
-                b[:, 2 * place + e + 8 * i, group] = pairs[4 + i][:, :, e]
+                b[:, each * place + e + depth // 2 * i, group] = held[4 + i][:, :, e]
+        for i in range(4):
+            d[:, group + 8 * (i // 2), 2 * place + i % 2] = sums[i]
         d = d + a @ b
         made = [d[:, group + 8 * (i // 2), 2 * place + i % 2].reshape(-1) for i in range(4)]
         self.env[op.results[0]] = made

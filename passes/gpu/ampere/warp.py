@@ -86,14 +86,24 @@ class Warp:
     def multiply(
         self, element: str, a: Sequence[ir.Value], c: Sequence[ir.Value], sums: Sequence[ir.Value]
     ) -> list[ir.Value]:
-        """`sums` plus the product of 16 x 16 (four i32) and 16 x 8 (two i32) of bf16 or f16."""
+        """`sums` plus the product of 16 x 16 (four i32) and 16 x 8 (two i32) of bf16 or f16; of TF32, K is 8."""
         return multiply(self.b, element, a, c, sums)
+
+    def rounded(self, word: ir.Value) -> ir.Value:
+        """An f32 in an i32, rounded to TF32: to nearest, ties away from zero; infinities and NaN stay."""
+        b = self.b
+        attributes = {
+            "asm_string": ir.StringAttr.get("cvt.rna.tf32.f32 $0, $1;"),
+            "constraints": ir.StringAttr.get("=r,r"),
+            "asm_dialect": b.number(0, b.i64),
+        }
+        return b.op("llvm.inline_asm", (word,), (b.i32,), attributes).result
 
 
 def multiply(
     b: LoopsBuilder, element: str, rows: Sequence[ir.Value], columns: Sequence[ir.Value], sums: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """`sums` plus the product of 16 x 16 and 16 x 8 by `mma.sync`."""
+    """`sums` plus the product of 16 x 16 and 16 x 8 by `mma.sync`; of TF32, 16 x 8 and 8 x 8, where an i32 is one number."""
     given = [*rows, *columns]
     if element == "f16":  # the op takes f16 as pairs, bf16 as i32
         pair = ir.VectorType.get([2], ir.F16Type.get())
@@ -101,7 +111,7 @@ def multiply(
     attributes = {
         "layoutA": b.attribute("#nvvm.mma_layout<row>"),
         "layoutB": b.attribute("#nvvm.mma_layout<col>"),
-        "shape": b.attribute("#nvvm.shape<m = 16, n = 8, k = 16>"),
+        "shape": b.attribute(f"#nvvm.shape<m = 16, n = 8, k = {8 if element == 'tf32' else 16}>"),
         "operandSegmentSizes": b.attribute("array<i32: 4, 2, 4>"),
     }
     for side in "AB":

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from mlir import ir
 
+from ....dialects.dims import Dim
 from ...loops.kernel_functions import kernels
 from ...loops.tensor_graph import TensorGraph
 from ...registry import register
@@ -61,7 +62,7 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
         RowsProduct(kernel, product).emit()
     elif wgmma and _suits_tensor_cores(product):
         _emit_wgmma(kernel, product)
-    elif matrix == "mma" and product.dtype != "f32" and _suits_tensor_cores(product):
+    elif matrix == "mma" and _suits_tensor_cores(product):
         _emit_multistage(kernel, product)
     elif unit := _unit(product, matrix):
         WaveProduct(kernel, product, unit).emit()
@@ -82,7 +83,7 @@ def _suits_tensor_cores(p: Product) -> bool:
     """True for dtypes of tensor cores and for sizes at which a tile is not mostly padding."""
     if p.dtype not in ("bf16", "f16", "f32") or p.k == 0 or isinstance(p.a, GroupWeights):
         return False
-    if p.dtype == "f32":  # three products and a copy of each operand must pay
+    if _is_split(p):  # three products and a copy of each operand must pay
         least = LARGE_F32 if not isinstance(p.k, int) or p.k >= LONG_F32 else 4 * LARGE_F32
         return all(not isinstance(x, int) or x >= 64 for x in (p.m, p.n, p.k)) and (p.work or least) >= least
     return all(not isinstance(x, int) or x >= 32 for x in (p.n, p.k)) and (p.work or SMALL) >= SMALL
@@ -92,10 +93,9 @@ def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     """Operands, the product, and the sums of its parts where K is split."""
     p = product
     a, b = place_operands(kernel, p)
-    split_f32 = p.dtype == "f32"
-    tiles = choose_tiles(p.m, p.n, p.k, p.batches, b.matrix.turned, split_f32)
+    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.matrix.turned, _is_split(p))
     sums = _new_sums(kernel, p, tiles.splits)
-    WgmmaProduct(kernel, p, a, b, tiles, "tf32" if split_f32 else p.dtype, sums).emit()
+    WgmmaProduct(kernel, p, a, b, tiles, p.factors, sums).emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
 
@@ -104,11 +104,21 @@ def _emit_multistage(kernel: GpuKernel, product: Product) -> None:
     """The same by `mma.sync`."""
     p = product
     a, b = place_operands(kernel, p)
-    tiles = choose_warp_tiles(p.m, p.n, p.k, p.batches)
+    tiles = choose_warp_tiles(p.m, p.n, _length(p), p.batches, _is_split(p))
     sums = _new_sums(kernel, p, tiles.splits)
     MultistageProduct(kernel, p, a, b, tiles, sums).emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
+
+
+def _is_split(p: Product) -> bool:
+    """True for three products of TF32 planes instead of one of f32."""
+    return p.dtype == "f32" and not p.tf32
+
+
+def _length(p: Product) -> Dim:
+    """K as the choice of tiles counts it, in elements of 16 bits."""
+    return 2 * p.k if p.tf32 and p.dtype == "f32" else p.k
 
 
 def _new_sums(kernel: GpuKernel, p: Product, splits: int) -> int | None:

@@ -148,12 +148,14 @@ class MultistageProduct:
     # -- products --------------------------------------------------------------------------------------------------
     def _read(self, stage: Dim, step: int) -> list[ir.Value]:
         """Both operands of one step, four words a block of 16 rows."""
-        return [
-            w for side, count in zip(self.sides, self.blocks) for i in range(count) for w in side.read(stage, i, step)
-        ]
+        words = []
+        for side, count in zip(self.sides, self.blocks):
+            read = [w for i in range(count) for w in side.read(stage, i, step)]
+            words += [self.warp.rounded(w) for w in read] if side.rounds else read
+        return words
 
     def _multiply(self, words: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
-        dtype = self.product.dtype
+        dtype = self.product.factors
         left = [words[4 * i : 4 * i + 4] for i in range(self.blocks[0])]
         right = [words[i : i + 2] for i in range(4 * len(left), len(words), 2)]
         made: list[ir.Value] = []

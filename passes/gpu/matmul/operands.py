@@ -7,7 +7,8 @@ bytes, and f32, which tensor cores do not have: it is split into planes of TF32,
     high = tf32(x)      high' = high, or 0 where x is not finite      low = tf32(x - high), or 0 likewise
     a * b = high_a * high_b + high'_a * low_b + low_a * high'_b        (what is left out is below 2**-22)
 
-so that infinities and NaN enter through one product only, as in a plain f32 product.
+so that infinities and NaN enter through one product only, as in a plain f32 product. Where a product may be in TF32,
+f32 is read in place, K by columns, and rounded on its way: by the copy engine, or by who reads it from shared memory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .problem import Product, Side
 THREADS = 256
 TURN = 32  # rows and columns of a tile that is turned
 A_PLANES, B_PLANES = (1, 2, 0), (2, 1, 0)  # of high, high' and low: what each pass over K reads; small terms first
-_TYPES = {"bf16": ("bf16", 2), "f16": ("f16", 2), "f32": ("f32", 4)}
+_TYPES = {"bf16": ("bf16", 2), "f16": ("f16", 2), "f32": ("tf32", 4)}  # of descriptors, and bytes
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def place_operand(
     kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...] = (0,), may_turn: bool = True
 ) -> Operand:
     """An operand where it lies or as a copy, in `planes` if it is of f32; K is innermost unless it `may_turn`."""
-    split = product.dtype == "f32"
+    split = product.dtype == "f32" and not product.tf32
     found = None if split else in_place(product, side, rows, may_turn)
     return found or _copied(kernel, product, side, rows, planes if split else (0,), may_turn)
 
@@ -89,6 +90,7 @@ def in_place(product: Product, side: Side, rows: Dim, may_turn: bool = True) -> 
     if strides is None or str(ir.RankedTensorType(strides.base.type).element_type) != product.dtype:
         return None
     type, size = _TYPES[product.dtype]
+    may_turn = may_turn and size == 2  # tensor cores take turned tiles of 16-bit elements only
     matrix = find_matrix(
         strides.offset, strides.batch, strides.batch_strides, rows, product.k, strides.row, strides.k, type, size,
         may_turn,
@@ -103,7 +105,7 @@ def _copied(
     type, size = _TYPES[product.dtype]
     unit = 16 // size
     along_rows = may_turn and _along_rows(kernel, product, side, rows)
-    turned = along_rows and len(planes) == 1  # wgmma takes turned tiles of 16-bit elements only
+    turned = along_rows and size == 2
     inner, outer = (rows, product.k) if turned else (product.k, rows)
     batches = product.batches if side.batch else 1
     pitch = round_up(inner, unit)
@@ -111,7 +113,7 @@ def _copied(
     number = kernel.new_scratch(element, len(planes) * batches * outer * pitch)
     sizes = (batches, outer, inner)
     if along_rows and not turned:
-        _emit_turn(kernel, product, side, sizes, number)
+        _emit_turn(kernel, product, side, sizes, number, len(planes))
     else:
         _emit_copy(kernel, product, side, sizes, turned, number, len(planes))
     batch: tuple[Dim, ...] = (batches,) if batches != 1 else ()
@@ -168,7 +170,7 @@ def _emit_copy(
 
     def write(ev: ThreadValues, position: Dim) -> None:
         value = _value(ev, side, turned, position)
-        made = _planes(ev, value) if planes > 1 else [value]
+        made = _planes(ev, value)[:planes] if product.dtype == "f32" else [value]
         for i, part in enumerate(made):
             ev.store(stage.scratch[number], i * plane_size + start + position, part)
 
@@ -195,7 +197,9 @@ def _emit_copy(
     stage.finish()
 
 
-def _emit_turn(kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim, Dim, Dim], number: int) -> None:
+def _emit_turn(
+    kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim, Dim, Dim], number: int, planes: int
+) -> None:
     """The same for f32 whose rows lie side by side in memory, through a tile of shared memory: both sides are vectors."""
     batches, rows, k = sizes
     side_of_tile, across = TURN, THREADS // TURN
@@ -234,7 +238,7 @@ def _emit_turn(kernel: GpuKernel, product: Product, side: Side, sizes: tuple[Dim
         start = b.bind_unique(
             "w", b.dim(dims.floordiv((dims.symbol("batch") * rows + first_row + row) * pitch + first_k + depth, 4))
         )
-        for i, part in enumerate(_planes(ev, value)):
+        for i, part in enumerate(_planes(ev, value)[:planes]):
             ev.store(stage.scratch[number], i * batches * rows * pitch + ev.flat(start), part)
         return []
 

@@ -87,6 +87,7 @@ class Product:
     dtype: str
     result: tuple[Dim, ...]
     bias_by_rows: bool = False  # or one a row of all batches' last dimension
+    tf32: bool = False  # f32 may be rounded to TF32 before it is multiplied
 
     @property
     def m(self) -> Dim:
@@ -102,6 +103,11 @@ class Product:
     def shape(self) -> tuple[Dim, ...]:
         """Batch, rows and columns: the root's elements in the same order."""
         return (*self.batch, *self.rows, self.n)
+
+    @property
+    def factors(self) -> str:
+        """What tensor cores multiply: TF32 where the operands are f32."""
+        return "tf32" if self.dtype == "f32" else self.dtype
 
     @property
     def work(self) -> int | None:
@@ -151,6 +157,7 @@ def read_product(graph: TensorGraph) -> Product:
         n=n,
         dtype=str(ir.RankedTensorType(a.type).element_type),
         result=(*a_shape[:-1], n),
+        tf32="lamina.tf32" in graph.op.attributes,
     )
     graph.declare(root.results[0], product.result)
     return product

@@ -81,6 +81,8 @@ class StagedTile:
         self.operand, self.layout, self.batch, self.first, self.start = operand, layout, batch, first, start
         stage = ptx.stage
         self.buffer = stage.scratch[operand.source] if isinstance(operand.source, int) else stage.inputs[operand.source]
+        # f32 that no stage before has rounded
+        self.rounds = operand.matrix.bytes == 4 and not isinstance(operand.source, int)
         thread = dims.symbol("thread")
         self.outer, self.line = dims.floordiv(thread, layout.lines), dims.mod(thread, layout.lines)
         self.at_once = min(stage.threads // layout.lines, layout.bytes // layout.pitch)  # rows copied at a time

@@ -103,6 +103,11 @@ WARP_CONFIGURATIONS = (
     WarpTiles(64, 128, 32, 64, 0.75, blocks_per_sm=2),
     WarpTiles(64, 64, 32, 32, 0.6, blocks_per_sm=3),
 )
+# as many sums again are in registers
+WARP_PROMOTED = (
+    WarpTiles(128, 128, 32, 64, 0.9, promoted=True),
+    WarpTiles(64, 64, 32, 32, 0.6, blocks_per_sm=2, promoted=True),
+)
 
 
 def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False) -> Tiles:
@@ -123,11 +128,11 @@ def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, pro
     return min(choices, key=lambda c: c[:2])[2]
 
 
-def choose_warp_tiles(m: Dim, n: Dim, k: Dim, batches: Dim) -> WarpTiles:
+def choose_warp_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, promoted: bool = False) -> WarpTiles:
     """The same for `mma.sync`."""
     sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
     choices = []
-    for tiles in WARP_CONFIGURATIONS:
+    for tiles in WARP_PROMOTED if promoted else WARP_CONFIGURATIONS:
         if not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
             continue
         for splits in SPLITS:
