@@ -1,5 +1,6 @@
 """Matrix products on a GPU against cuBLAS (eager) and Inductor: python benchmarks/gpu_matmul.py [--inductor] [--json F]
 
+With `--target sm_80` products are by `mma.sync`, as on GPUs before Hopper; against cuBLAS's own choice for this GPU.
 Each line is checked first: outputs against float64 on random inputs, in memory that held NaN, and two runs to the bit.
 Then CUDA graphs of all systems are replayed in turn on as many input sets as overflow the cache; medians of rounds.
 """
@@ -31,11 +32,12 @@ class Case:
     k: int
     dtype: str = "bfloat16"
     batch: int = 1
+    tf32: bool = False  # allowed, to both
 
     @property
     def name(self) -> str:
         batch = f"{self.batch} x " if self.batch > 1 else ""
-        return f"{self.kind} {batch}{self.m} x {self.n} x {self.k} {self.dtype}"
+        return f"{self.kind} {batch}{self.m} x {self.n} x {self.k} {'tf32' if self.tf32 else self.dtype}"
 
 
 def gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -72,6 +74,10 @@ OTHERS = (
     Case("linear+bias", 1024, 768, 3072),
     Case("linear", 300, 50257, 768),
 )
+# the layers of ViT-B (32 images), and of BERT-base (32 x 128 tokens): a last wave that is not full
+LAYERS = tuple(
+    Case("linear+bias", m, n, k) for m in (6304, 4096) for n, k in ((768, 768), (2304, 768), (3072, 768), (768, 3072))
+)
 FUSED = (
     Case("gelu", 4096, 4096, 4096),
     Case("swiglu", 2048, 5632, 2048),
@@ -86,6 +92,18 @@ WIDE = (
     Case("linear", 16, 4096, 4096, "float32"),
     Case("matmul", 256, 256, 256, "float32"),
     Case("matmul", 128, 128, 64, "float32", batch=48),
+)
+TF32 = (
+    Case("linear", 4096, 4096, 4096, "float32", tf32=True),
+    Case("matmul", 4096, 4096, 4096, "float32", tf32=True),
+    Case("transposed", 4096, 4096, 4096, "float32", tf32=True),
+    Case("linear+bias", 2048, 2048, 2048, "float32", tf32=True),
+    Case("linear+bias", 1024, 1024, 1024, "float32", tf32=True),
+    Case("linear+bias", 4096, 3072, 768, "float32", tf32=True),
+    Case("linear", 1000, 1001, 1003, "float32", tf32=True),
+    Case("linear", 16, 4096, 4096, "float32", tf32=True),
+    Case("matmul", 256, 256, 256, "float32", tf32=True),
+    Case("matmul", 128, 128, 64, "float32", batch=48, tf32=True),
 )
 
 
@@ -113,11 +131,13 @@ def check(case: Case, compiled: Callable[..., torch.Tensor], given: Tensors) -> 
     return errors
 
 
-def measure(case: Case, inductor: bool) -> dict[str, Any]:
+def measure(case: Case, inductor: bool, target: str) -> dict[str, Any]:
     """One line of the table."""
     torch._dynamo.reset()
+    torch.backends.cuda.matmul.allow_tf32 = case.tf32
     function, first = KINDS[case.kind][0], operands(case)
-    systems: dict[str, Callable[..., Any]] = {"lamina": torch.compile(function, backend="lamina", dynamic=False)}
+    ours = torch.compile(function, backend="lamina", dynamic=False, options={"target": target})
+    systems: dict[str, Callable[..., Any]] = {"lamina": ours}
     with torch.no_grad():
         started = time.perf_counter()
         result = systems["lamina"](*first)
@@ -157,15 +177,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--json", default="")
-    parser.add_argument("--only", default="", help="groups: square, rows, others, fused, wide")
+    parser.add_argument("--only", default="", help="groups: square, rows, others, layers, fused, wide, tf32")
+    parser.add_argument("--target", default="native")
     given = parser.parse_args()
     import lamina
     import lamina.frontend.dynamo  # noqa: F401
 
     print(torch.cuda.get_device_name(0), torch.__version__)
-    groups = {"square": SQUARE, "rows": FEW_ROWS, "others": OTHERS, "fused": FUSED, "wide": WIDE}
+    groups = {"square": SQUARE, "rows": FEW_ROWS, "others": OTHERS, "layers": LAYERS, "fused": FUSED, "wide": WIDE}
+    groups["tf32"] = TF32
     lines = []
-    for group, found in by_group(groups, given.only, functools.partial(measure, inductor=given.inductor), shown):
+    one = functools.partial(measure, inductor=given.inductor, target=given.target)
+    for group, found in by_group(groups, given.only, one, shown):
         lines += found
         ratios = [math.log(l["against eager"]) for l in found]
         if ratios:
