@@ -76,8 +76,10 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
             left_out.add("lamina-store-by-tokens")
         return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
-    steps = (packing if step == "lamina-pack-weights" else step for step in GRAPH_PIPELINE)
-    return tuple(step for step in steps if step != "lamina-store-by-tokens")  # a CPU's tiles are packed anyway
+    forming = f"lamina-form-kernels{{packed={','.join(target.packed)}}}"
+    changed = {"lamina-pack-weights": packing, "lamina-form-kernels": forming}
+    # a CPU's tiles are packed anyway
+    return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step != "lamina-store-by-tokens")
 
 
 def kernel_pipeline(

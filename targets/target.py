@@ -64,6 +64,12 @@ class Target:
         """True if there is an emitter for attention: the plain form is slow."""
         return True
 
+    @property
+    def packed(self) -> tuple[str, ...]:
+        """The dtypes whose operands products pack, so that computing them on the way is free."""
+        # squares of bf16 are laid out from memory
+        return ("f32", "f64", "f16") if self.features.bf16_square else ("f32", "f64", "f16", "bf16")
+
     def summary(self) -> str:
         """What the machine is, in a line for people."""
         f = self.features

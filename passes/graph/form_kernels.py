@@ -6,7 +6,8 @@ groups in program order, so that each joins the kernels that produce its operand
 * a pointwise op joins a matmul, convolution or attention whose result it reads (epilogue), a row kernel, or other
   pointwise ops of the same shape;
 * a reduction or row op (softmax, layer_norm …) joins the pointwise ops that feed it, and reductions over the same rows;
-* what does not share the space but is read by this kernel alone is computed inside it (through views).
+* what does not share the space but is read by this kernel alone is computed inside it (through views), for products only
+  where their tiles pack the operand (`packed_operands.py`).
 
 A kernel has at most one matmul, convolution, attention, concat or direct op, and stays small; kernels never wait for each
 other in a cycle. The rules are in `kernel_rules.py`, spaces in `kernel_spaces.py`, costs in `kernel_costs.py`.
@@ -23,6 +24,7 @@ from .kernel_groups import ROOTS, Group, Groups
 from .kernel_rules import Rules
 from .kernel_spaces import Axes, full_axes, reduction_space
 from .kernel_uses import Uses
+from .packed_operands import is_packed
 
 # Beyond these a kernel gains nothing more, and compile time and register pressure grow.
 MAX_MEMBERS = 64
@@ -31,10 +33,11 @@ _RANK = {"rows": 1, "pointwise": 2}  # roots come first
 
 
 @register
-def form_kernels(module: ir.Module, turned: bool = False) -> None:
+def form_kernels(module: ir.Module, turned: bool = False, packed: tuple[str, ...] = ()) -> None:
     """Give every op that computes something the number of its kernel, in an order that can run.
 
-    `turned`: the emitter of attention can store its result with the dims permuted.
+    `turned`: the emitter of attention can store its result with the dims permuted. `packed`: the dtypes whose operands
+    products pack, and may compute at that.
 
     Before:
     ```mlir
@@ -54,14 +57,15 @@ def form_kernels(module: ir.Module, turned: bool = False) -> None:
     with module.context:
         i64 = ir.IntegerType.get_signless(64)
         for function in entry_functions(module):
-            for number, group in enumerate(group_ops(read_function(function), turned).ordered()):
+            groups = group_ops(read_function(function), turned, frozenset(packed))
+            for number, group in enumerate(groups.ordered()):
                 for node in group.members:
                     node.op.attributes["lamina.kernel"] = ir.IntegerAttr.get(i64, number)
 
 
-def group_ops(flow: Dataflow, turned: bool = False) -> Groups:
-    """Group the ops of one function; `turned` as for `form_kernels`."""
-    former = _Former(flow, turned)
+def group_ops(flow: Dataflow, turned: bool = False, packed: frozenset[str] = frozenset()) -> Groups:
+    """Group the ops of one function; `turned` and `packed` as for `form_kernels`."""
+    former = _Former(flow, turned, packed)
     for node in flow.nodes:
         if former.uses.is_grouped(node):
             former.place(node)
@@ -70,8 +74,8 @@ def group_ops(flow: Dataflow, turned: bool = False) -> Groups:
 
 
 class _Former:
-    def __init__(self, flow: Dataflow, turned: bool):
-        self.flow = flow
+    def __init__(self, flow: Dataflow, turned: bool, packed: frozenset[str]):
+        self.flow, self.packed = flow, packed
         self.uses = Uses(flow)
         self.groups = Groups()
         self.rules = Rules(flow, self.uses, self.groups, turned)
@@ -133,7 +137,7 @@ class _Former:
             return
         if self.rules.shares_space(target, group, node):
             self._merge_spaces(target, group)
-        elif self.rules.can_recompute(target, group, node):
+        elif self.rules.can_recompute(target, group, node) or is_packed(self.rules, target, group, node, self.packed):
             self._merge(target, group)
 
     def _producers(self, node: Node) -> list[Group]:

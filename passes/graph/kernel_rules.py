@@ -61,8 +61,8 @@ class Rules:
             return None
         if group.kind == "rows" and group.reduced != reduced:
             return None
-        inside = self._inside(node, group)
-        axes = self._axes(node.inputs[0], group)
+        inside = self.inside(node, group)
+        axes = self.axes(node.inputs[0], group)
         # The weights of a norm come from elsewhere.
         if inside not in ([], [0]) or axes is None or not covers_space(axes, space, space):
             return None
@@ -114,11 +114,11 @@ class Rules:
 
     def _reads_in_place(self, node: Node, group: Group) -> bool:
         """True if `node` reads values of `group`, if any, at the point of the space (or the row) that it writes."""
-        inside = self._inside(node, group)
+        inside = self.inside(node, group)
         if not inside:
             return True
         if node.category in _REDUCING:
-            axes = self._axes(node.inputs[0], group)
+            axes = self.axes(node.inputs[0], group)
             return inside == [0] and axes is not None and covers_space(axes, group.space, self.shape(node.inputs[0]))
         merged, result = self._read_axes(node, group), self.shape(node.results[0])
         if merged is None:
@@ -130,7 +130,7 @@ class Rules:
         """True if `group` can be computed inside `target` wherever it is read, at no more than a little cost."""
         if group.kind != "pointwise" or target.kind in (*ROOTS, "direct") or not self.only_read_by(group, node, target):
             return False
-        if any(reads_buffer(node, i) for i in self._inside(node, group)):
+        if any(reads_buffer(node, i) for i in self.inside(node, group)):
             return False
         if target.kind == "concat":
             return True
@@ -153,7 +153,7 @@ class Rules:
     def shape(self, value: int) -> Shape:
         return self.flow.types[value].shape
 
-    def _inside(self, node: Node, group: Group) -> list[int]:
+    def inside(self, node: Node, group: Group) -> list[int]:
         """The numbers of the operands of `node` that come from `group`."""
         operands = enumerate(node.operands)
         return [i for i, v in operands if v is not None and self.uses.reads_from(v, group.members)]
@@ -162,7 +162,7 @@ class Rules:
         """How the result of a pointwise op or gather lies in the group's space, by what it reads; None if it does not."""
         result = self.shape(node.results[0])
         read: list[tuple[Axes, Shape]] = []
-        for i in self._inside(node, group):
+        for i in self.inside(node, group):
             v = node.operands[i]
             assert v is not None
             # Only `gather` reads its index where it writes its result; other gathers place or move elements.
@@ -170,18 +170,18 @@ class Rules:
                 node.category == "gather" and (node.name != "gather" or self.shape(v) != result)
             ):
                 return None
-            axes = self._axes(v, group)
+            axes = self.axes(v, group)
             if axes is None:
                 return None
             read.append((axes, self.shape(v)))
         return pointwise_axes(read, result)
 
-    def _axes(self, value: int, group: Group) -> Axes | None:
+    def axes(self, value: int, group: Group) -> Axes | None:
         """The axes in the group's space of a value that comes from the group; None if it moved on the way."""
         if value in group.axes:
             return group.axes[value]
         producer = self.flow.producer[value]
         if producer is None or producer.category != "view":
             return None
-        axes = self._axes(producer.inputs[0], group)
+        axes = self.axes(producer.inputs[0], group)
         return None if axes is None else through_view(producer, axes, self.shape(producer.inputs[0]), self.shape(value))

@@ -85,6 +85,8 @@ class Shapes:
         if kind.has_static_shape:
             return tuple(kind.shape)
         op = _producer(value)
+        if op is not None and op.name in ("tensor.collapse_shape", "tensor.expand_shape", "tensor.extract_slice"):
+            return self._of_view(op)
         if op is None or op.name not in ("linalg.generic", "linalg.fill", "tensor.empty"):
             return None
         if op.name != "tensor.empty":
@@ -94,6 +96,16 @@ class Shapes:
         dynamic = ir.ShapedType.get_dynamic_size()
         shape = [self.dim(next(sizes)) if n == dynamic else n for n in kind.shape]
         return None if None in shape else tuple(shape)  # type: ignore[return-value, arg-type]
+
+    def _of_view(self, op: ir.Operation) -> tuple[Dim, ...] | None:
+        """The sizes of a view of something computed."""
+        if op.name == "tensor.extract_slice":
+            part = read_slice(op, self)
+            return None if part is None else tuple(part.sizes[d] for d in part.kept)
+        if op.name == "tensor.expand_shape":
+            return expanded_shape(op, self)
+        wide = self.of(op.operands[0])
+        return None if wide is None else tuple(dims.product(wide[d] for d in group) for group in reassociation(op))
 
 
 def strided_view(value: ir.Value, shapes: Shapes) -> View | None:
@@ -121,10 +133,18 @@ def _producer(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(owner, ir.Block) else owner.operation if hasattr(owner, "operation") else owner
 
 
-def _extract_slice(op: ir.Operation, shapes: Shapes) -> View | None:
-    source = strided_view(op.operands[0], shapes)
-    if source is None:
-        return None
+@dataclass(frozen=True)
+class Slice:
+    """What a `tensor.extract_slice` takes of each dimension, and which dimensions its result keeps."""
+
+    offsets: list[Dim]
+    sizes: list[Dim]
+    steps: list[Dim]
+    kept: list[int]
+
+
+def read_slice(op: ir.Operation, shapes: Shapes) -> Slice | None:
+    """The slice, or None where a number in it is not known."""
     counts = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
     dynamic = list(op.operands)[1:]
     lists: list[list[Dim]] = []
@@ -135,12 +155,20 @@ def _extract_slice(op: ir.Operation, shapes: Shapes) -> View | None:
             return None
         lists.append(resolved)
     offsets, sizes, steps = lists
-    strides = [s * step for s, step in zip(source.strides, steps)]
     dropped = _dropped(sizes, ir.RankedTensorType(op.results[0].type).shape)
     if dropped is None:
         return None
-    keep = [d for d in range(len(sizes)) if d not in dropped]
-    return View(source.base, source.at(offsets), tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep))
+    return Slice(offsets, sizes, steps, [d for d in range(len(sizes)) if d not in dropped])
+
+
+def _extract_slice(op: ir.Operation, shapes: Shapes) -> View | None:
+    source = strided_view(op.operands[0], shapes)
+    part = None if source is None else read_slice(op, shapes)
+    if source is None or part is None:
+        return None
+    strides = [s * step for s, step in zip(source.strides, part.steps)]
+    shape = tuple(part.sizes[d] for d in part.kept)
+    return View(source.base, source.at(part.offsets), shape, tuple(strides[d] for d in part.kept))
 
 
 def _dropped(sizes: Sequence[Dim], result: Sequence[int]) -> set[int] | None:
@@ -164,7 +192,8 @@ def _mixed(static: Sequence[int], dynamic: Sequence[ir.Value], shapes: Shapes) -
     return None if any(m is None for m in mixed) else mixed  # type: ignore[return-value]
 
 
-def _groups(op: ir.Operation) -> list[list[int]]:
+def reassociation(op: ir.Operation) -> list[list[int]]:
+    """The groups of dimensions of a `tensor.collapse_shape` or `tensor.expand_shape`."""
     return [[ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])]
 
 
@@ -173,7 +202,7 @@ def _collapse_shape(op: ir.Operation, shapes: Shapes) -> View | None:
     if source is None:
         return None
     merged = []
-    for group in _groups(op):
+    for group in reassociation(op):
         one = merge([source.shape[d] for d in group], [source.strides[d] for d in group])
         if one is None:
             return None
@@ -181,19 +210,25 @@ def _collapse_shape(op: ir.Operation, shapes: Shapes) -> View | None:
     return View(source.base, source.offset, tuple(n for n, _ in merged), tuple(s for _, s in merged))
 
 
+def expanded_shape(op: ir.Operation, shapes: Shapes) -> tuple[Dim, ...] | None:
+    """The sizes of the result of a `tensor.expand_shape`."""
+    shape = _mixed(ir.DenseI64ArrayAttr(op.attributes["static_output_shape"]), list(op.operands)[1:], shapes)
+    return None if shape is None else tuple(shape)
+
+
 def _expand_shape(op: ir.Operation, shapes: Shapes) -> View | None:
     source = strided_view(op.operands[0], shapes)
     if source is None:
         return None
-    shape = _mixed(ir.DenseI64ArrayAttr(op.attributes["static_output_shape"]), list(op.operands)[1:], shapes)
+    shape = expanded_shape(op, shapes)
     if shape is None:
         return None
     strides: list[Dim] = [0] * len(shape)
-    for stride, group in zip(source.strides, _groups(op)):
+    for stride, group in zip(source.strides, reassociation(op)):
         for d in reversed(group):
             strides[d] = stride
             stride = stride * shape[d]
-    return View(source.base, source.offset, tuple(shape), tuple(strides))
+    return View(source.base, source.offset, shape, tuple(strides))
 
 
 def _generic(op: ir.Operation, shapes: Shapes) -> View | None:

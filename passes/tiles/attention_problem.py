@@ -8,7 +8,7 @@ from mlir import ir
 
 from ...dialects.dims import Dim
 from ..loops.strided_view import View, strided_view
-from .frame import EmitError, Frame
+from .frame import Frame
 from .problem import operand_shape
 
 
@@ -18,8 +18,10 @@ class AttentionProblem:
 
     root: ir.Operation
     q: ir.Value
-    k_view: View
-    v_view: View
+    k: ir.Value
+    v: ir.Value
+    k_view: View | None  # None: the kernel computes it
+    v_view: View | None
     mask: ir.Value | None
     mask_shape: tuple[Dim, ...]
     dtype: str
@@ -34,18 +36,18 @@ class AttentionProblem:
 
 
 def read_attention(frame: Frame) -> AttentionProblem:
-    """The root of a kernel of kind `attention`; EmitError for what the emitter does not take."""
+    """The root of a kernel of kind `attention`."""
     root = frame.root("attention")
     q, k, v = root.operands[0], root.operands[1], root.operands[2]
     mask = root.operands[3] if len(root.operands) > 3 else None
     k_view, v_view = strided_view(k, frame.shapes), strided_view(v, frame.shapes)
-    if k_view is None or v_view is None:
-        raise EmitError(f"the keys or values of kernel '{frame.name}' are computed")
     q_shape = operand_shape(frame, q)
     scale = root.attributes["scale"]
     return AttentionProblem(
         root=root,
         q=q,
+        k=k,
+        v=v,
         k_view=k_view,
         v_view=v_view,
         mask=mask,
@@ -53,9 +55,9 @@ def read_attention(frame: Frame) -> AttentionProblem:
         dtype=str(ir.RankedTensorType(q.type).element_type),
         heads=q_shape[:-2],
         queries=q_shape[-2],
-        keys=k_view.shape[-2],
+        keys=operand_shape(frame, k)[-2],
         depth=q_shape[-1],
-        width=v_view.shape[-1],
+        width=operand_shape(frame, v)[-1],
         causal=ir.BoolAttr(root.attributes["causal"]).value,
         scale=ir.FloatAttr(scale).value if isinstance(scale, ir.FloatAttr) else None,
         gqa=ir.IntegerAttr(root.attributes["gqa"]).value,

@@ -16,9 +16,9 @@ from mlir import ir
 from ...dialects import dims
 from . import numeric as numeric
 from .code import Index, delinearize
-from .conv_problem import ConvProblem, input_reader
+from .conv_problem import ConvProblem, input_reader, weight_at
 from .epilogue import Epilogue, needs_scalars
-from .frame import EmitError, Frame
+from .frame import Frame
 from .gemm import CHUNK_WORK, block_size
 from .micro import choose_tile
 from .patch import Patch
@@ -34,8 +34,6 @@ class DirectConv:
 
     def __init__(self, frame: Frame, problem: ConvProblem, vector_bits: int, registers: int):
         self.frame, self.code, self.problem = frame, frame.code, problem
-        if problem.w_view is None:
-            raise EmitError(f"the weights of kernel '{frame.name}' are computed")
         self.tile = choose_tile(numeric.compute_dtype(problem.dtype), vector_bits, registers)
         self.channels = problem.in_channels // problem.groups
         out = problem.windows[-1].out
@@ -108,16 +106,10 @@ class DirectConv:
 
     def _copy_weights(self, channel: Index) -> None:
         """The weights of one output channel, in the compute dtype."""
-        code, p, view = self.code, self.problem, self.problem.w_view
-        assert view is not None
-        buffer = self.frame.inputs[view.base]
+        code = self.code
 
         def element(k: Index) -> None:
-            at = code.size(view.offset)
-            for i, stride in zip([channel, *delinearize(code, k, view.shape[1:])], view.strides):
-                at = code.add(at, code.mul(i, code.size(stride)))
-            value = numeric.convert(code, code.load(buffer.memref, at), p.dtype, self.tile.dtype)
-            code.store(value, self.weights, k)
+            code.store(weight_at(self.frame, self.problem, channel, k, self.tile.dtype), self.weights, k)
 
         code.loop(0, self.channels * self.taps, 1, [], element)
 

@@ -10,7 +10,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.strided_view import View, strided_view
 from . import numeric as numeric
-from .code import Index
+from .code import Index, delinearize
 from .frame import EmitError, Frame
 from .patch import Read, Window
 from .problem import operand_shape
@@ -23,6 +23,7 @@ class ConvProblem:
 
     root: ir.Operation
     x: ir.Value
+    w: ir.Value
     bias: ir.Value | None
     dtype: str
     batch: Dim
@@ -58,6 +59,7 @@ def read_conv(frame: Frame) -> ConvProblem:
     return ConvProblem(
         root=root,
         x=x,
+        w=w,
         bias=root.operands[2] if len(root.operands) > 2 else None,
         dtype=str(ir.RankedTensorType(x.type).element_type),
         batch=x_shape[0],
@@ -82,6 +84,14 @@ def input_reader(frame: Frame, problem: ConvProblem, image: Index, first_channel
         return numeric.spread(code, numeric.convert(code, x, problem.dtype, dtype), lanes)
 
     return read
+
+
+def weight_at(frame: Frame, problem: ConvProblem, channel: Index, k: Index, dtype: str) -> ir.Value:
+    """The weight of output `channel` at row-major position `k` of its input channels and taps, as `dtype`."""
+    code = frame.code
+    index = [channel, *delinearize(code, k, operand_shape(frame, problem.w)[1:])]
+    names = [code.register(f"@w{d}", i) for d, i in enumerate(index)]
+    return numeric.convert(code, Values(frame).at(problem.w, names), problem.dtype, dtype)
 
 
 def _ints(op: ir.Operation, name: str) -> list[int]:

@@ -26,6 +26,7 @@ from . import numeric as numeric
 from .attention_problem import AttentionProblem, read_attention
 from .attention_softmax import Softmax
 from .code import Index, delinearize
+from .computed import Computed, computed_matrix
 from .copy import copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
@@ -64,11 +65,11 @@ class _Attention:
         self.tile = tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
         self.queries, self.keys, self.depth, self.width = (code.size(d) for d in (p.queries, p.keys, p.depth, p.width))
         few = isinstance(p.queries, int) and p.queries <= FEW_ROWS
-        self.dots = few and p.k_view.strides[-1] == 1
+        self.dots = few and p.k_view is not None and p.k_view.strides[-1] == 1
         self.value_tile = _widened(tile, p) if few else tile
-        v_buffer = frame.inputs[p.v_view.base]
         whole = divides(self.value_tile.columns, p.width)
-        self.v_in_place = few and whole and p.v_view.strides[-1] == 1 and v_buffer.dtype == tile.dtype
+        rows = p.v_view is not None and p.v_view.strides[-1] == 1
+        self.v_in_place = few and whole and rows and p.dtype == tile.dtype
         self.row_block = block_size(p.queries, ROW_BLOCK, tile.rows)
         self.row_blocks = dims.ceildiv(p.queries, self.row_block)
         self.key_block = block_size(p.keys, KEY_BLOCK, tile.columns)
@@ -139,12 +140,16 @@ class _Attention:
     def _pack(self) -> None:
         p = self.problem
         if not self.dots:
-            self._pack_panels(self._matrix(p.k_view, transposed=True), self.tile, self.depth, self.keys, self.k_packed)
+            k = self._computed(p.k, True) if p.k_view is None else self._matrix(p.k_view, transposed=True)
+            self._pack_panels(k, self.tile, self.depth, self.keys, self.k_packed)
         if not self.v_in_place:
-            matrix = self._matrix(p.v_view, transposed=False)
-            self._pack_panels(matrix, self.value_tile, self.keys, self.width, self.v_packed)
+            v = self._computed(p.v, False) if p.v_view is None else self._matrix(p.v_view, transposed=False)
+            self._pack_panels(v, self.value_tile, self.keys, self.width, self.v_packed)
 
-    def _pack_panels(self, matrix: Matrix, tile: Tile, k: Index, columns: Index, out: ir.Value) -> None:
+    def _computed(self, tensor: ir.Value, transposed: bool) -> Computed:
+        return computed_matrix(self.frame, tensor, self.kv_head, by_k=transposed)
+
+    def _pack_panels(self, matrix: Matrix | Computed, tile: Tile, k: Index, columns: Index, out: ir.Value) -> None:
         panels = self.code.ceildiv(columns, tile.columns)
         pack_panels(self.code, tile, matrix, k, columns, 0, panels, out)
 
@@ -211,6 +216,7 @@ class _Attention:
         """The scores of keys `key ...`, to column `at` of the tile's scores."""
         code, tile = self.code, self.tile
         if self.dots:
+            assert self.problem.k_view is not None
             matrix = self._matrix(self.problem.k_view, transposed=True)
             acc = dot_tile(code, tile, q, matrix, key, self.depth, last=code.sub(self.keys, 1))
         else:
@@ -224,6 +230,7 @@ class _Attention:
         weights = Rows(self.scores, [r * self.key_block for r in range(height)])
         if self.v_in_place:
             view = self.problem.v_view
+            assert view is not None
             stride = code.size(view.strides[-2])
             start = code.add(element_offset(code, view, self.kv_head), code.mul(first_key, stride), at)
             v = Panel(self.frame.inputs[view.base].memref, start, stride)

@@ -18,9 +18,9 @@ from ..registry import register
 from . import numeric as numeric
 from .code import Index
 from .conv_direct import DirectConv
-from .conv_problem import ConvProblem, input_reader, read_conv
+from .conv_problem import ConvProblem, input_reader, read_conv, weight_at
 from .epilogue import Epilogue, needs_scalars
-from .frame import EmitError, Frame, kernels, open_frame
+from .frame import Frame, kernels, open_frame
 from .gemm import Gemm, Item
 from .micro import Rows, choose_tile
 from .pack import Matrix, pack_panels
@@ -65,11 +65,8 @@ class _Conv(Gemm):
         )  # fmt: skip
         view = p.w_view
         one = None if view is None else merge(view.shape[1:], view.strides[1:])
-        if view is None or one is None:
-            raise EmitError(f"the weights of kernel '{frame.name}' are not in rows")
-        self.w_stride = one[1]
-        self.w_buffer = frame.inputs[view.base]
-        self.a_in_place = self.w_buffer.dtype == self.tile.dtype
+        self.w_stride = 0 if one is None else one[1]
+        self.a_in_place = one is not None and p.dtype == self.tile.dtype
         lead = (p.batch, p.out_channels)
         self.epilogue = Epilogue(frame, p.root, p.dtype, self.tile, lead, [w.out for w in p.windows], p.bias, 1)
         self.pointwise = self._pointwise_stride()
@@ -132,28 +129,30 @@ class _Conv(Gemm):
 
         code.loop(0, self.problem.in_channels // self.problem.groups, 1, [], channel)
 
-    def _weight_row(self, item: Item, m: Index) -> Index:
-        code, view = self.code, self.problem.w_view
-        assert view is not None
-        channel = code.add(code.mul(item.batch[1], self.problem.out_channels // self.problem.groups), m)
-        return code.add(code.size(view.offset), code.mul(channel, code.size(view.strides[0])))
+    def _channel(self, item: Item, m: Index) -> Index:
+        """The output channel of row `m`."""
+        return self.code.add(self.code.mul(item.batch[1], self.problem.out_channels // self.problem.groups), m)
 
     def a_rows(self, item: Item, m: Index) -> Rows:
         if not self.a_in_place:
             return super().a_rows(item, m)
-        starts = [self._weight_row(item, self.code.add(m, r)) for r in range(self.tile.rows)]
-        return Rows(self.w_buffer.memref, starts, self.code.size(self.w_stride))
+        code, view = self.code, self.problem.w_view
+        assert view is not None
+        starts = []
+        for r in range(self.tile.rows):
+            row = code.mul(self._channel(item, code.add(m, r)), code.size(view.strides[0]))
+            starts.append(code.add(code.size(view.offset), row))
+        return Rows(self.frame.inputs[view.base].memref, starts, code.size(self.w_stride))
 
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
-        code, stride = self.code, self.code.size(self.w_stride)
-        start = self._weight_row(item, m)
+        code, channel = self.code, self._channel(item, m)
 
         def element(k: Index) -> None:
-            x = code.load(self.w_buffer.memref, code.add(start, code.mul(code.add(low, k), stride)))
-            code.store(numeric.convert(code, x, self.problem.dtype, self.tile.dtype), self.a_block, code.add(at, k))
+            weight = weight_at(self.frame, self.problem, channel, code.add(low, k), self.tile.dtype)
+            code.store(weight, self.a_block, code.add(at, k))
 
         code.loop(0, size, 1, [], element)
 
     def lead_index(self, item: Item, m: Index) -> list[Index]:
-        image, group = item.batch
-        return [image, self.code.add(self.code.mul(group, self.problem.out_channels // self.problem.groups), m)]
+        image, _ = item.batch
+        return [image, self._channel(item, m)]

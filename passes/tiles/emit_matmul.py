@@ -5,7 +5,7 @@ Where B comes from:
     few rows, B by rows        read in place, line by line: packing would move B twice to use it a few times
     bf16 in squares, by rows   a panel at a time, which is laid out anew for them (`quads`)
     few rows, B by columns     read in place, as dot products along K (`dot`)
-    otherwise                  packed in the kernel, once per block of columns
+    otherwise                  packed in the kernel, once per block of columns: from memory, or as it is computed
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..loops.strided_view import merge, strided_view
 from ..registry import register
 from . import numeric as numeric
 from .code import Index, delinearize
+from .computed import computed_matrix
 from .copy import copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
@@ -25,7 +26,7 @@ from .gemm import CHUNK_WORK, Gemm, Item
 from .micro import Panel, Rows, Tile, choose_tile, store_tile
 from .pack import Matrix, pack_panel, pack_panels
 from .pairs import multiply_pairs
-from .problem import Problem, b_matrix, read_problem, row_start
+from .problem import Problem, b_matrix, operand_shape, read_problem, row_start
 from .quads import DEPTH, Quads, lay_out, multiply_quads
 from .rows import PackedRows, packed_rows_size
 
@@ -147,7 +148,9 @@ class _Matmul(Gemm):
 
     def begin_item(self, item: Item) -> None:
         if self.mode in ("rows", "dot"):
-            self.matrix = b_matrix(self.frame, self.problem, item.batch)
+            matrix = b_matrix(self.frame, self.problem, item.batch)
+            assert isinstance(matrix, Matrix)  # both modes are for a B in memory
+            self.matrix = matrix
 
     def pack(self, item: Item) -> None:
         matrix = b_matrix(self.frame, self.problem, item.batch)
@@ -227,19 +230,23 @@ def _widened(tile: Tile, problem: Problem) -> Tile:
 
 def _emit_pack(frame: Frame, root: ir.Operation, vector_bits: int, registers: int) -> None:
     """A kernel around `lamina.pack`: one panel of one weight per item."""
-    code, view = frame.code, strided_view(root.operands[0], frame.shapes)
-    if view is None or len(frame.outputs) != 1:
-        raise EmitError(f"the weight of kernel '{frame.name}' is computed")
-    source, (_, out) = frame.inputs[view.base], frame.outputs[0]
+    code, weight = frame.code, root.operands[0]
+    view = strided_view(weight, frame.shapes)
+    if len(frame.outputs) != 1:
+        raise EmitError(f"kernel '{frame.name}' returns more than the packed weight")
+    _, out = frame.outputs[0]
     columns = ir.IntegerAttr(root.attributes["columns"]).value
-    n, k = view.shape
+    n, k = operand_shape(frame, weight)
     # packed as it is stored: the width of the vectors that move it is all that matters
-    tile = Tile(1, 1, columns, source.dtype)
-    width = choose_tile(numeric.compute_dtype(source.dtype), vector_bits, registers).width
-    if columns % width == 0 and source.dtype in ("f32", "f64"):
-        tile = Tile(1, columns // width, width, source.dtype)
-    n_stride, k_stride = (code.size(s) for s in view.strides)
-    matrix = Matrix(source.memref, source.dtype, code.size(view.offset), k_stride, n_stride)
+    tile = Tile(1, 1, columns, out.dtype)
+    width = choose_tile(numeric.compute_dtype(out.dtype), vector_bits, registers).width
+    if columns % width == 0 and out.dtype in ("f32", "f64"):
+        tile = Tile(1, columns // width, width, out.dtype)
+    if view is None:
+        matrix = computed_matrix(frame, weight, [], by_k=True)
+    else:
+        n_stride, k_stride = (code.size(s) for s in view.strides)
+        matrix = Matrix(frame.inputs[view.base].memref, out.dtype, code.size(view.offset), k_stride, n_stride)
 
     def panel(p: Index) -> None:
         first = code.mul(p, columns)

@@ -3,7 +3,8 @@
     packed[p][k][c] = B[k, p * NR + c]   (0 where p * NR + c >= N)
 
 Rows of B with unit stride are copied by vectors; a transposed B (unit stride along K: a linear layer's weight) goes
-through square blocks transposed in registers; other strides element by element.
+through square blocks transposed in registers; other strides element by element. What the kernel computes (`computed`) is
+evaluated instead of loaded, on the same three ways.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mlir import ir
 
 from . import numeric as numeric
 from .code import Code, Index
+from .computed import Computed
 from .micro import Tile
 from .transpose import transpose
 
@@ -34,9 +36,38 @@ class Matrix:
         """The flat offset of an element."""
         return code.add(self.offset, code.mul(k, self.k_stride), code.mul(n, self.n_stride))
 
+    @property
+    def rows_in_place(self) -> bool:
+        """True if a row, along N, has unit stride."""
+        return isinstance(self.n_stride, int) and self.n_stride == 1
+
+    @property
+    def columns_in_place(self) -> bool:
+        """True if a column, along K, has unit stride."""
+        return isinstance(self.k_stride, int) and self.k_stride == 1
+
+    def row(self, code: Code, k: Index, n: Index, width: int) -> ir.Value:
+        """Elements (k, n), (k, n + 1) ... as a vector; rows must be in place."""
+        return code.vload(self.buffer, self.at(code, k, n), width)
+
+    def column(self, code: Code, k: Index, n: Index, width: int) -> ir.Value:
+        """Elements (k, n), (k + 1, n) ... as a vector; columns must be in place."""
+        return code.vload(self.buffer, self.at(code, k, n), width)
+
+    def element(self, code: Code, k: Index, n: Index) -> ir.Value:
+        """Element (k, n)."""
+        return code.load(self.buffer, self.at(code, k, n))
+
 
 def pack_panels(
-    code: Code, tile: Tile, b: Matrix, k_size: Index, n_size: Index, first: Index, panels: Index, out: ir.Value
+    code: Code,
+    tile: Tile,
+    b: Matrix | Computed,
+    k_size: Index,
+    n_size: Index,
+    first: Index,
+    panels: Index,
+    out: ir.Value,
 ) -> None:
     """Pack the panels of `b` that begin at columns `first`, `first + tile.columns`, ... (below `n_size`) to `out`.
 
@@ -53,7 +84,7 @@ def pack_panels(
 
         code.loop(0, panels, 1, [], panel)
 
-    if not (isinstance(b.n_stride, int) and b.n_stride == 1):
+    if not b.rows_in_place:
         block(0, k_size)
         return
     whole = code.mul(code.div(k_size, ROWS), ROWS)
@@ -63,14 +94,22 @@ def pack_panels(
 
 
 def pack_panel(
-    code: Code, tile: Tile, b: Matrix, low: Index, high: Index, first: Index, columns: Index, out: ir.Value, at: Index
+    code: Code,
+    tile: Tile,
+    b: Matrix | Computed,
+    low: Index,
+    high: Index,
+    first: Index,
+    columns: Index,
+    out: ir.Value,
+    at: Index,
 ) -> None:
     """Pack rows `low .. high` of columns `first .. first + columns` (at most `tile.columns`) to the panel at `out[at]`."""
 
     def full() -> None:
-        if isinstance(b.n_stride, int) and b.n_stride == 1:
+        if b.rows_in_place:
             _copy_rows(code, tile, b, low, high, first, out, at)
-        elif isinstance(b.k_stride, int) and b.k_stride == 1:
+        elif b.columns_in_place:
             _copy_transposed(code, tile, b, low, high, first, out, at)
         else:
             _copy_elements(code, tile, b, low, high, first, tile.columns, out, at)
@@ -85,11 +124,11 @@ def pack_panel(
 
 
 def _copy_rows(
-    code: Code, tile: Tile, b: Matrix, low: Index, high: Index, first: Index, out: ir.Value, at: Index
+    code: Code, tile: Tile, b: Matrix | Computed, low: Index, high: Index, first: Index, out: ir.Value, at: Index
 ) -> None:  # fmt: skip
     def row(k: ir.Value) -> None:
         for q in range(tile.vectors):
-            x = code.vload(b.buffer, code.add(b.at(code, k, first), q * tile.width), tile.width)
+            x = b.row(code, k, code.add(first, q * tile.width), tile.width)
             x = numeric.convert(code, x, b.dtype, tile.dtype)
             code.vstore(x, out, code.add(at, code.mul(k, tile.columns), q * tile.width))
 
@@ -97,7 +136,7 @@ def _copy_rows(
 
 
 def _copy_transposed(
-    code: Code, tile: Tile, b: Matrix, low: Index, high: Index, first: Index, out: ir.Value, at: Index
+    code: Code, tile: Tile, b: Matrix | Computed, low: Index, high: Index, first: Index, out: ir.Value, at: Index
 ) -> None:  # fmt: skip
     width = tile.width
     bits = 64 if tile.dtype in ("f64", "i64") else 32
@@ -107,7 +146,7 @@ def _copy_transposed(
         for q in range(tile.vectors):
             rows = []
             for c in range(width):
-                x = code.vload(b.buffer, b.at(code, k, code.add(first, q * width + c)), width)
+                x = b.column(code, k, code.add(first, q * width + c), width)
                 rows.append(numeric.convert(code, x, b.dtype, tile.dtype))
             for i, column in enumerate(transpose(code, rows, bits)):
                 code.vstore(column, out, code.add(at, code.mul(code.add(k, i), tile.columns), q * width))
@@ -117,7 +156,15 @@ def _copy_transposed(
 
 
 def _copy_elements(
-    code: Code, tile: Tile, b: Matrix, low: Index, high: Index, first: Index, columns: Index, out: ir.Value, at: Index
+    code: Code,
+    tile: Tile,
+    b: Matrix | Computed,
+    low: Index,
+    high: Index,
+    first: Index,
+    columns: Index,
+    out: ir.Value,
+    at: Index,
 ) -> None:
     zero = code.constant(0, numeric.element_type(tile.dtype))
 
@@ -125,7 +172,7 @@ def _copy_elements(
         to = code.add(at, code.mul(k, tile.columns))
 
         def element(c: ir.Value) -> None:
-            x = code.load(b.buffer, b.at(code, k, code.add(first, c)))
+            x = b.element(code, k, code.add(first, c))
             code.store(numeric.convert(code, x, b.dtype, tile.dtype), out, code.add(to, c))
 
         code.loop(0, columns, 1, [], element)

@@ -17,6 +17,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.strided_view import View, merge, strided_view
 from .code import Code, Index, delinearize
+from .computed import Computed, computed_matrix
 from .frame import EmitError, Frame
 from .pack import Matrix
 
@@ -107,11 +108,11 @@ def row_start(code: Code, problem: Problem, batch_index: Sequence[Index], m: Ind
     return base
 
 
-def b_matrix(frame: Frame, problem: Problem, batch_index: Sequence[Index]) -> Matrix:
-    """B of one batch; EmitError where B is computed."""
+def b_matrix(frame: Frame, problem: Problem, batch_index: Sequence[Index]) -> Matrix | Computed:
+    """B of one batch."""
     view, code = problem.b_view, frame.code
     if view is None:
-        raise EmitError(f"the second operand of kernel '{frame.name}' is computed")
+        return computed_matrix(frame, problem.b, batch_index, problem.b_is_nk)
     rows, columns = view.strides[-2:]
     k_stride, n_stride = (columns, rows) if problem.b_is_nk else (rows, columns)
     buffer = frame.inputs[view.base]

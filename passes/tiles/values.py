@@ -18,7 +18,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.status import code_of
-from ..loops.strided_view import strided_view
+from ..loops.strided_view import read_slice, reassociation, strided_view
 from .code import Code, Index, delinearize
 from .frame import EmitError, Frame
 from .numeric import broadcast, like
@@ -214,23 +214,19 @@ class Values:
         return self.code.op("arith.constant", [value.type], [], value=op.attributes["value"])
 
     def _slice(self, op: ir.Operation, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        offsets = ir.DenseI64ArrayAttr(op.attributes["static_offsets"])
-        steps = ir.DenseI64ArrayAttr(op.attributes["static_strides"])
-        dynamic = ir.ShapedType.get_dynamic_size()
-        if len(index) != len(offsets) or dynamic in list(offsets) or dynamic in list(steps):
+        part = read_slice(op, self.frame.shapes)
+        if part is None:
             raise EmitError(f"a slice of a computed value in kernel '{self.frame.name}'")
-        return tuple(i * s + o for i, s, o in zip(index, steps, offsets))
+        at = dict(zip(part.kept, index))
+        return tuple(at.get(d, 0) * s + o for d, (s, o) in enumerate(zip(part.steps, part.offsets)))
 
     def _reshape(self, op: ir.Operation, index: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        groups = [
-            [ir.IntegerAttr(i).value for i in ir.ArrayAttr(g)] for g in ir.ArrayAttr(op.attributes["reassociation"])
-        ]
         collapse = op.name == "tensor.collapse_shape"
-        wide = ir.RankedTensorType((op.operands[0] if collapse else op.results[0]).type).shape
-        if ir.ShapedType.get_dynamic_size() in [wide[d] for g in groups for d in g[1:]]:
+        wide = self.frame.shapes.of(op.operands[0] if collapse else op.results[0])
+        if wide is None:
             raise EmitError(f"a dynamic reshape of a computed value in kernel '{self.frame.name}'")
         out: list[Dim] = []
-        for position, group in enumerate(groups):
+        for position, group in enumerate(reassociation(op)):
             if collapse:
                 rest, parts = index[position], []
                 for d in reversed(group[1:]):
