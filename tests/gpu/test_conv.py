@@ -10,6 +10,7 @@ from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
+from lamina.passes.gpu.matmul import emit_gpu_matmul
 from lamina.passes.gpu.matmul.operands import place_operands
 from lamina.passes.gpu.matmul.problem import read_product
 from lamina.passes.loops.kernel_functions import kernels
@@ -84,6 +85,20 @@ def test_patches_in_memory():
     stored = buffers[weights.source].reshape(8, 32)[:, :27].astype(np.float64)
     bias = given[2].astype(np.float64)[:, None]
     np.testing.assert_allclose(stored @ found + bias, y.reshape(2, 8, positions), atol=1e-12)
+
+
+def test_patches_by_mma_sync(monkeypatch):
+    """Products of 16-bit images since sm_80: weights and patches are copied in stages."""
+    monkeypatch.setattr(emit_gpu_matmul, "SMALL", 0)
+    x, w, geometry = (2, 8, 9, 7), (40, 8, 3, 3), ([1, 2], [1, 1], [1, 1], 1)
+    given = given_of(x, w, ml_dtypes.bfloat16)
+    exact = eager(*given, *geometry)
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text_of(x, w, exact.shape, *geometry, "bf16"))
+        run(module, "lamina-emit-gpu-matmul{matrix=mma}")
+        assert "nvvm.ldmatrix" in str(module)
+        (y,), _ = simulate(module, given, [(exact.shape, np.dtype(ml_dtypes.bfloat16))])
+    np.testing.assert_allclose(y.astype(np.float64), exact, rtol=1e-2, atol=1e-2)
 
 
 def test_a_kernel_of_one_element_reads_the_image_in_place():

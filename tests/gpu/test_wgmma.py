@@ -21,12 +21,14 @@ from lamina.passes.gpu.matmul.operands import place_operands
 from lamina.passes.gpu.matmul.problem import read_product
 from lamina.passes.gpu.matmul.tiles import (
     CONFIGURATIONS,
+    HOPPER,
     PROMOTED,
     SHARED_BYTES,
     SHARING,
     SPLITS,
     Tiles,
     choose_tiles,
+    count_tiles,
     estimate,
 )
 from lamina.passes.gpu.matmul.wgmma import WgmmaProduct, _loaded
@@ -147,7 +149,9 @@ def test_the_best_estimate_is_chosen():
     tiles = choose_tiles(4096, 4096, 4096, 1)
     assert (tiles.m, tiles.n, tiles.splits) == (128, 256, 1)
     few = choose_tiles(16, 4096, 4096, 1)
-    assert few.m == 64 and estimate(few, 16, 4096, 4096, 1) < 15
+    assert few.m == 64 and estimate(few, HOPPER, 16, 4096, 4096, 1) < 15
+    vit = choose_tiles(6304, 768, 768, 1)
+    assert (vit.m, vit.n) == (192, 192) and count_tiles(vit, 6304, 768) == 132, "one wave of an H200"
     assert all(t.m % 64 == 0 and t.n % 32 == 0 for t in (*CONFIGURATIONS, *SHARING, *PROMOTED))
 
 

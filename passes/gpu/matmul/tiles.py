@@ -2,7 +2,9 @@
 
     time = waves * (tile_m * tile_n * K / rate + fixed) (+ the second stage of a split K)
 
-Rates and costs were fitted to an H200 (benchmarks/results/gpu_matmul.md); a symbolic size counts as a large one.
+Rates and costs of wgmma were fitted to an H200 (benchmarks/results/gpu_matmul.md), those of `mma.sync` are an A100's by its
+data sheet; a symbolic size counts as a large one. Tiles of 192 x 192 fill waves that those of powers of two do not: 33 x 4
+of them are the 6304 x 768 of ViT-B for 32 images, one on each multiprocessor.
 """
 
 from __future__ import annotations
@@ -13,13 +15,11 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ..hopper.wgmma import ROW_BYTES
 
-SMS = 132  # what the choice assumes; the grid is of the device's
+SMS = 132  # of an H200
 LARGE = 4096
 SHARED_BYTES = 227 * 1024
-RATE = 3.3e6  # multiplications of 16-bit elements that a multiprocessor does in a microsecond with large tiles
 LATENCY_US = 0.8  # of a copy from the cache
 MEMORY_LATENCY_US = 1.2  # and from memory
-MEMORY = 4.2e6  # bytes that all multiprocessors read from memory in a microsecond
 FIXED_US = 1.2  # a tile's first loads and its epilogue
 SPLIT_US = 2.5  # launch and latency of a second stage
 SPLITS = (1, 2, 3, 4, 6, 8)
@@ -28,6 +28,19 @@ GROUP = 8  # rows of tiles that are computed side by side
 MOST_SYMBOLIC = 128 * 128  # of a tile where N is symbolic: its elements are written one by one, which is much code
 # (elements of K at most, blocks of 32 of them): so the error is no larger than in plain f32
 PROMOTE = ((1023, 2), (2047, 4), (1 << 62, 8))
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What the choice assumes of a GPU; the grid is of the device that runs."""
+
+    sms: int
+    rate: float  # multiplications of 16-bit elements that a multiprocessor does in a microsecond with large tiles
+    memory: float  # bytes that all multiprocessors read from memory in a microsecond
+
+
+HOPPER = Chip(SMS, 3.3e6, 4.2e6)
+AMPERE = Chip(108, 1.2e6, 1.5e6)
 
 
 @dataclass(frozen=True)
@@ -82,10 +95,12 @@ class WarpTiles:
 
 # m, n, consumers, efficiency
 CONFIGURATIONS = (
+    Tiles(192, 192, 3, 1.03),
     Tiles(128, 256, 2, 1.0),
     Tiles(256, 128, 2, 0.98),
     Tiles(128, 192, 2, 0.96),
     Tiles(128, 128, 2, 0.92),
+    Tiles(192, 128, 3, 0.9),
     Tiles(64, 256, 1, 0.86),
     Tiles(64, 128, 1, 0.8),
     Tiles(128, 64, 2, 0.7),
@@ -123,8 +138,8 @@ def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, pro
             continue
         for splits in SPLITS:
             made = _completed(tiles, splits, promote)
-            if splits == 1 or _may_split(made, *sizes):
-                choices.append((estimate(made, *sizes), -made.m * made.n, made))
+            if splits == 1 or _may_split(made, HOPPER, *sizes):
+                choices.append((estimate(made, HOPPER, *sizes), -made.m * made.n, made))
     return min(choices, key=lambda c: c[:2])[2]
 
 
@@ -137,24 +152,24 @@ def choose_warp_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, promoted: bool = Fal
             continue
         for splits in SPLITS:
             made = replace(tiles, splits=splits)
-            if splits == 1 or _may_split(made, *sizes):
-                choices.append((estimate(made, *sizes), -made.m * made.n, made))
+            if splits == 1 or _may_split(made, AMPERE, *sizes):
+                choices.append((estimate(made, AMPERE, *sizes), -made.m * made.n, made))
     return min(choices, key=lambda c: c[:2])[2]
 
 
-def estimate(tiles: Tiles | WarpTiles, m: int, n: int, k: int, batches: int) -> float:
+def estimate(tiles: Tiles | WarpTiles, chip: Chip, m: int, n: int, k: int, batches: int) -> float:
     """Microseconds by the model."""
     units = count_tiles(tiles, m, n) * batches * tiles.splits
-    together = min(tiles.blocks_per_sm, -(-units // SMS))  # blocks that share a multiprocessor
-    waves = -(-units // (SMS * together))
+    together = min(tiles.blocks_per_sm, -(-units // chip.sms))  # blocks that share a multiprocessor
+    waves = -(-units // (chip.sms * together))
     depth = -(-k // 64 // tiles.splits)
-    least = (m + n) * k * batches * 2 / MEMORY
-    product = together * tiles.m * tiles.n * 64 / (RATE * tiles.efficiency)
+    least = (m + n) * k * batches * 2 / chip.memory
+    product = together * tiles.m * tiles.n * 64 / (chip.rate * tiles.efficiency)
     wait = (MEMORY_LATENCY_US if m <= 64 else LATENCY_US) / (tiles.stages - 1.5)
     busy = waves * (depth * max(product, wait) + FIXED_US)
     total = FIXED_US + max(busy, least) + 0.1 * min(busy, least)
     if tiles.splits > 1:
-        total += SPLIT_US + m * n * batches * 4 * (tiles.splits + 1) / MEMORY
+        total += SPLIT_US + m * n * batches * 4 * (tiles.splits + 1) / chip.memory
     return total
 
 
@@ -181,9 +196,9 @@ def count_tiles(tiles: Tiles | WarpTiles, m: int, n: int) -> int:
     return -(-m // tiles.m) * -(-n // tiles.n)
 
 
-def _may_split(tiles: Tiles | WarpTiles, m: int, n: int, k: int, batches: int) -> bool:
+def _may_split(tiles: Tiles | WarpTiles, chip: Chip, m: int, n: int, k: int, batches: int) -> bool:
     """True for few tiles and parts of K that are long enough to fill the ring."""
-    return count_tiles(tiles, m, n) * batches < SMS and k // tiles.splits >= 4 * (ROW_BYTES // 2)
+    return count_tiles(tiles, m, n) * batches < chip.sms and k // tiles.splits >= 4 * (ROW_BYTES // 2)
 
 
 def _completed(tiles: Tiles, splits: int, promote: int) -> Tiles:
