@@ -22,14 +22,15 @@ RESULTS = Path(__file__).parent / "results" / "amdgpu.md"
 HEADER = """# Kernels for AMD GPUs, as compiled
 
 Written by `benchmarks/amdgpu.py`; nothing here was timed. *waves*: how many a SIMD can hold. *slots*: matrix instructions among all instructions of the loop that has
-them. *busy*: a bound on how much of the time one wave keeps its matrix unit busy. Sizes are 8192 x 4096 for loops, 4096 x 4096 x 4096 for products.
+them. *busy*: a bound on how much of the time one wave keeps its matrix unit busy. Sizes are 8192 x 4096 for loops, 4096 x 4096 x 4096 for products,
+64 heads of 4096 tokens for attention.
 """
 
 
-def graph_of(op: str, *types: tuple[str, tuple[int, ...]], **attributes: object) -> Graph:
-    """One op on inputs of these types; its first result is the output."""
+def graph_of(op: str, *types: tuple[str, tuple[int, ...]] | None, **attributes: object) -> Graph:
+    """One op on inputs of these types (None: an operand that it does not have); its first result is the output."""
     g = Graph()
-    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
+    made = g.add(op, *(t and g.add_input(f"x{i}", TensorType(*t)) for i, t in enumerate(types)), **attributes)
     g.add_output(made[0] if isinstance(made, tuple) else made)
     return g
 
@@ -44,7 +45,11 @@ def kernels() -> dict[str, Graph]:
         "layer_norm bf16": graph_of("layer_norm", *[("bf16", s) for s in (rows, rows[1:], rows[1:])], dims=1, eps=1e-5),
         "sum of columns f32": graph_of("sum", ("f32", rows), dims=(0,), keepdim=False),
     }
-    return made | {f"matmul {t}": graph_of("matmul", (t, square), (t, square)) for t in ("f16", "bf16", "f32")}
+    made |= {f"matmul {t}": graph_of("matmul", (t, square), (t, square)) for t in ("f16", "bf16", "f32")}
+    for dtype, width, causal in (("f16", 64, False), ("bf16", 128, False), ("bf16", 128, True)):
+        name = f"{'causal ' if causal else ''}attention {dtype}, heads of {width}"
+        made[name] = graph_of("attention", *[(dtype, (64, 4096, width))] * 3, None, causal=causal, scale=None, gqa=1)
+    return made
 
 
 def main() -> None:

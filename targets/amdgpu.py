@@ -24,6 +24,9 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if kind in ("matmul", "conv"):
         emitter = f"lamina-emit-gpu-matmul{{wave={target.wave} matrix={target.matrix}}}"
         return (emitter, EXPAND, *_to_rocdl(target.cpu))
+    if kind == "attention":
+        emitter = f"lamina-emit-gpu-attention{{wave={target.wave} matrix={target.matrix}}}"
+        return (emitter, EXPAND, *_to_rocdl(target.cpu))
     raise no_kernel(target, kind)
 
 
@@ -48,6 +51,10 @@ class AmdgpuTarget(GpuTarget):
     device: str = "hip"
     wave: int = 64
     matrix: str = ""  # "mfma", "wmma" (gfx11: operands twice in a wave), "wmma2" (gfx12: once)
+
+    @property
+    def attends(self) -> bool:
+        return True
 
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages and a code object."""

@@ -1,4 +1,4 @@
-// RUN: lamina opt %s --passes lamina-emit-gpu-attention | filecheck %s
+// RUN: lamina opt %s --passes "lamina-emit-gpu-attention{wgmma=true}" | filecheck %s
 
 // One thread copies Q, and tiles of K and V behind barriers of their own; two warpgroups take turns to multiply, weights
 // stay in registers, and the rows are written by 16 bytes.

@@ -7,8 +7,11 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from llvmlite import binding as llvm
 
 from .amdgpu_emulator.disassembly import tool
@@ -25,6 +28,15 @@ _VERSION = """
 !llvm.module.flags = !{!0}
 !0 = !{i32 1, !"amdhsa_code_object_version", i32 500}
 """
+
+
+def on_chips(cases: Iterable[Any]) -> list[Any]:
+    """Parameters `(case, chip)` of all, one chip each outside of the full run."""
+    return [
+        pytest.param(case, chip, id=f"{case}-{chip}", marks=() if number % len(CHIPS) == turn else pytest.mark.full)
+        for number, case in enumerate(cases)
+        for turn, chip in enumerate(CHIPS)
+    ]
 
 
 def link(data: bytes) -> bytes:

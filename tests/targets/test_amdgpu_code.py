@@ -25,7 +25,7 @@ needs_tools = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdg
 
 def graph_of(op, *types, **attributes):
     g = Graph()
-    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
+    made = g.add(op, *(t and g.add_input(f"x{i}", TensorType(*t)) for i, t in enumerate(types)), **attributes)
     g.add_output(made[0] if isinstance(made, tuple) else made)
     return g
 
@@ -44,13 +44,17 @@ LOOPS = {
 @cache
 def code_of(name, chip):
     """A kernel's code object, and its instructions as text."""
-    image = compile_graph((LOOPS | PRODUCTS)[name], chip).image
+    image = compile_graph((LOOPS | PRODUCTS | ATTENTIONS)[name], chip).image
     (kernel,) = unpack(image)[1]
     (code,) = unpack(kernel)[1]
     return code, "\n".join(map(str, disassemble(code).values()))
 
 
 PRODUCTS = {f"matmul_{t}": graph_of("matmul", (t, (4096, 4096)), (t, (4096, 4096))) for t in ("f16", "bf16", "f32")}
+ATTENTIONS = {
+    f"attention_{t}_{d}": graph_of("attention", *[(t, (16, 4096, d))] * 3, None, causal=causal, scale=None, gqa=1)
+    for t, d, causal in (("f16", 64, False), ("bf16", 128, True))
+}
 WIDE_LOAD = re.compile(r"global_load_(dwordx4|b128)")
 MATRIX = {"gfx90a": "v_mfma", "gfx942": "v_mfma", "gfx1100": "v_wmma", "gfx1201": "v_wmma"}
 
@@ -76,6 +80,18 @@ def test_products_are_matrix_instructions(name, chip):
         assert text.count("fmac_f32") > 256  # there is no f32 WMMA
         return
     assert MATRIX[chip] in text and row.busy > 0.5, row
+
+
+@needs_tools
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_is_matrix_instructions_on_registers(name, chip):
+    code, text = code_of(name, chip)
+    (row,) = uses(code)
+    assert row.scratch == 0 and row.waves >= 2 and row.lds <= 64 * 1024
+    assert WIDE_LOAD.search(text) and MATRIX[chip] in text and row.busy > 0.5, row
+    assert re.search(r"\bds_(read|load)_b128", text)  # K and V
+    assert not re.search(r"\b(scratch|flat)_(load|store)", text)
 
 
 @needs_tools
@@ -160,5 +176,5 @@ def test_a_function_that_nobody_defines_is_named():
 
 
 def test_a_kind_without_a_kernel_is_named():
-    with pytest.raises(TargetError, match="target 'gfx942' has no kernel of kind 'attention' yet"):
-        get_target("gfx942").pipeline("attention", False)
+    with pytest.raises(TargetError, match="target 'gfx942' has no kernel of kind 'fft' yet"):
+        get_target("gfx942").pipeline("fft", False)

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from support import amdgpu_code
-from support.amdgpu_code import CHIPS
+from support.amdgpu_code import on_chips
 from support.fake_hip import FakeHip
 from support.run_amdgpu import run_graph
 
@@ -18,15 +18,6 @@ from lamina.dialects.record import Graph, Symbol, TensorType
 pytestmark = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")
 NUMPY = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f64": np.float64, "i64": np.int64}
 TOLERANCE = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "float64": 1e-12}
-
-
-def on_chips(cases):
-    """`(case, chip)` of all, one chip each outside of the full run."""
-    return [
-        pytest.param(case, chip, id=f"{case}-{chip}", marks=() if number % len(CHIPS) == turn else pytest.mark.full)
-        for number, case in enumerate(cases)
-        for turn, chip in enumerate(CHIPS)
-    ]
 
 
 @pytest.fixture

@@ -36,3 +36,4 @@ class Layout:
 NVIDIA = Functions("llvm.nvvm.ex2.approx.ftz.f", "llvm.nvvm.lg2.approx.ftz.f", "llvm.nvvm.rcp.approx.ftz.f", "maximumf")
 # of wgmma and mma.sync: four lanes share a row, a thread has pairs of columns of two rows
 QUADS = Layout((0, 8), (1, 2), lambda i: i // 2 % 2, lambda i: 8 * (i // 4) + i % 2, NVIDIA)
+AMD = Functions("llvm.amdgcn.exp2", "llvm.amdgcn.log", "llvm.amdgcn.rcp", "maxnumf")

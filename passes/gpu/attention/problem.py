@@ -52,8 +52,11 @@ class Attention:
         return q, k, v
 
 
-def read_attention(graph: TensorGraph) -> Attention | None:
-    """The root of a kernel of kind `attention`; None for what tensor cores do not take."""
+def read_attention(graph: TensorGraph, pack: bool = True) -> Attention | None:
+    """The root of a kernel of kind `attention`; None for what tensor cores do not take.
+
+    `pack`: query heads that share keys may be the rows of one.
+    """
     (root,) = [op.operation for op in graph.block.operations if op.operation.name == "lamina.attention"]
     q, k, v, *masks = root.operands
     shapes = graph_shapes(graph)
@@ -77,7 +80,7 @@ def read_attention(graph: TensorGraph) -> Attention | None:
     gqa = ir.IntegerAttr(root.attributes["gqa"]).value
     causal = ir.BoolAttr(root.attributes["causal"]).value
     scale = root.attributes["scale"]
-    packed = gqa if queries == 1 and not causal and gqa <= FEW_ROWS else 1
+    packed = gqa if pack and queries == 1 and not causal and gqa <= FEW_ROWS else 1
     batch, rows = (k_shape[:-2], (packed,)) if packed > 1 else (heads, (queries,))
     sides = operands[0].a, operands[2].a
     return Attention(

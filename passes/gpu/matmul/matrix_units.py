@@ -92,6 +92,18 @@ class Unit:
         """What `load` would give for the side of M, from a lane's results of `parts` D, rounded to the operands' type."""
         return values
 
+    def settled(self, b: LoopsBuilder, d: ir.Value) -> ir.Value:
+        """`d`, computed here: LLVM would move WMMA, which needs all lanes, into a branch that only some lanes take."""
+        if self.op != "amdgpu.wmma":
+            return d
+        attributes = {
+            "asm_string": ir.StringAttr.get(""),
+            "constraints": ir.StringAttr.get("=v,0"),
+            "asm_dialect": ir.IntegerAttr.get(b.i64, 0),
+            "has_side_effects": ir.UnitAttr.get(),
+        }
+        return b.op("llvm.inline_asm", (d,), [d.type], attributes).result
+
     def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
         """What a lane has of D as neighbouring columns of one row, from `place` on."""
         return d

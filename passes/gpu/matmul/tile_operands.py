@@ -6,6 +6,7 @@
 
 Rows lie side by side, but their chunks of 16 bytes trade places: chunk `c` of a row in line `l` of 128 bytes is at
 `c ^ (l mod 8)`. So eight neighbouring rows have their chunks of one k in all 32 banks, and no room is lost to padding.
+`padded` rows are one chunk longer instead: their chunks are at the same distances, so that a lane needs one address for all.
 
 Values come from the evaluator, so an operand may be any view or be computed. Rows beyond the end repeat the last one
 (their results are not stored); k beyond the end are zeros.
@@ -28,14 +29,20 @@ CHUNK = 16  # bytes that one instruction moves
 LINE = 128  # bytes of all banks
 
 
+def tile_size(count: int, depth: int, bytes: int, padded: bool = False) -> int:
+    """The elements of a tile in shared memory, of `bytes` each."""
+    return count * (depth + (CHUNK // bytes if padded else 0))
+
+
 class TileOperand:
     """One side of `product`, batch `batch` of it (an expression): tiles in `room`, a buffer of shared memory."""
 
     def __init__(
-        self, stage: GpuStage, product: Product, side: Side, count: int, depth: int, batch: Dim, room: ir.Value
-    ):
+        self, stage: GpuStage, product: Product, side: Side, count: int, depth: int, batch: Dim, room: ir.Value,
+        padded: bool = False,
+    ):  # fmt: skip
         self.stage, self.product, self.side, self.count, self.depth = stage, product, side, count, depth
-        self.batch, self.room = batch, room
+        self.batch, self.room, self.padded = batch, room, padded
         graph = stage.kernel.graph
         self.shape = graph.shape(side.value)
         self.rows = [self.shape[d] for d in side.rows]
@@ -47,7 +54,7 @@ class TileOperand:
         # vectors along rows: so many neighbouring k that what goes to shared memory is a word
         self.together = 1 if self.along_k else max(1, 4 // element_bytes(self.element))
         self.chunk = CHUNK // element_bytes(self.element)
-        self.size = count * depth
+        self.size = tile_size(count, depth, element_bytes(self.element), padded)
         self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width)
 
     def _ranges(self, along_k: bool, width: int) -> Ranges:
@@ -188,6 +195,9 @@ class TileOperand:
     def _address(self, start: Dim, row: ir.Value, k: ir.Value) -> ir.Value:
         """Where element (row, k) of the tile at `start` lies."""
         b, size = self.stage.b, self.stage.b.constant(self.chunk, self.stage.b.index)
+        if self.padded:
+            row = b.binary("arith.muli", row, b.constant(self.depth + self.chunk, b.index))
+            return b.binary("arith.addi", b.dim(start), b.binary("arith.addi", row, k))
         chunks = self.depth // self.chunk
         rows = max(1, LINE // CHUNK // chunks)  # of a line
         turn = b.binary("arith.divui", row, b.constant(rows, b.index))

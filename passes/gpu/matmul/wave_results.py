@@ -38,7 +38,7 @@ class WaveResults:
     def store(self, row: ir.Value, column: ir.Value, sums: ir.Value) -> None:
         """Write the 16 x 16 results from `row` and `column` on, of which this lane has `sums`."""
         b = self.b
-        sums = self.unit.in_order(b, self.lane, sums)
+        sums = self.unit.in_order(b, self.lane, self.unit.settled(b, sums))
         inner, right = self.unit.place(b, self.lane)
         row, column = b.binary("arith.addi", row, inner), b.binary("arith.addi", column, right)
         for first in range(0, self.unit.results, self.width):
