@@ -131,9 +131,7 @@ class Emission:
         ranges = Ranges({l.name: l.extent for l in [*nest.outer, *nest.inner]})
         arguments = (self.graph, self.b, self.inputs, ranges, self.status)
         if lanes > 1:
-            last = nest.outer[-1]
-            ranges.add(last.name, last.extent - (lanes - 1))
-            ev: Evaluator = VectorEvaluator(*arguments, lanes=Lanes(last.name, lanes))
+            ev: Evaluator = VectorEvaluator(*arguments, lanes=Lanes(nest.outer[-1].name, lanes))
         else:
             ev = Evaluator(*arguments)
         for kept in nest.kept:
@@ -163,8 +161,7 @@ class Emission:
         """A block of rows of `cross` against all of `last`, in square tiles of one vector register."""
         b, width = self.b, self.tile
         ranges = Ranges({l.name: l.extent for l in [*nest.outer, *nest.inner]})
-        for l in (cross, last):
-            ranges.add(l.name, l.extent - (width - 1))
+        ranges.add(cross.name, cross.extent - (width - 1))  # rows are told apart before anything is evaluated
         first = b.symbols[cross.name][0]
         with b.loop(f"block{b.fresh}", 0, dims.ceildiv(last.extent, BLOCK)) as block:  # type: ignore[arg-type]
             position = b.value("arith.minsi", (b.dim(block * BLOCK), b.dim(last.extent - BLOCK)), b.index)

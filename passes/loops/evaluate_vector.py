@@ -6,6 +6,10 @@
 
 An address with step 1 along the lanes is a vector load, with step 0 a scalar, else one load per lane.
 All lanes must be in bounds: emitters let the last block end at the last element.
+
+Index expressions are folded before lanes are told apart, so a fold must hold for each of them: `ranges` gives the loop
+variable the positions of all lanes, `0 <= j < 12`, although that of lane 0 ends earlier. With `0 <= j < 5` for 8 lanes
+`j // 8` would be 0, which is wrong from lane 4 on.
 """
 
 from __future__ import annotations
@@ -87,7 +91,13 @@ class VectorEvaluator(Evaluator):
             position = ir.DenseI64ArrayAttr.get([k])
             element = self.b.value("vector.extract", (vector,), self.b.index, static_position=position)
             values[name] = self.b.bind_fresh(element)
-        return self.ranges.simplify(dims.substitute(expression, values))
+        return self._of_lane_0().simplify(dims.substitute(expression, values))
+
+    def _of_lane_0(self) -> Ranges:
+        """The ranges for expressions in which the loop variable is lane 0's position alone."""
+        ranges = self.ranges.copy()
+        ranges.add(self.lanes.name, ranges.ends[self.lanes.name] - (self.lanes.width - 1))
+        return ranges
 
     # -- hooks of the walk -----------------------------------------------------------------------------------------
     def load_at(self, buffer: ir.Value, offset: Dim) -> ir.Value:
@@ -140,7 +150,7 @@ class VectorEvaluator(Evaluator):
         if not any(self.varies(c) for c in conditions):
             branches = (lambda: [self.vector(yes())], lambda: [self.vector(no())])
             return self.b.branch(self.all_nonnegative(conditions), [type], *branches)[0]
-        scalar = Evaluator(self.graph, self.b, self.buffers, self.ranges, self.status)
+        scalar = Evaluator(self.graph, self.b, self.buffers, self._of_lane_0(), self.status)
         lanes = [scalar.at(value, [self.lane(i, k) for i in at]) for k in range(self.lanes.width)]
         return self.b.value("vector.from_elements", lanes, type)
 

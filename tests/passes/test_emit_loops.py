@@ -130,6 +130,19 @@ def test_dynamic_sizes_take_blocks_where_they_fit(rows, columns):
     _close(turned, [x])
 
 
+@pytest.mark.parametrize("parts, size, columns", [(2, 8, 12), (3, 8, 20), (2, 6, 12), (2, 8, 16)])
+def test_lanes_over_the_seam_of_a_merged_dim(parts, size, columns):
+    def build(g, x, y):  # columns of x are (part, position): the last lanes begin between two multiples of their number
+        x = g.add("reshape", g.add("permute", x, dims=(1, 0, 2)), shape=(40, parts * size))
+        x = g.add("slice", x, starts=(0, 0), sizes=(40, columns), steps=(1, 1))
+        return g.add("sum", g.add("add", x, y), dims=(0,))
+
+    shapes = (parts, 40, size), (40, columns)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    _close(_graph("k", [_f32(*s) for s in shapes], build), inputs)
+
+
 @pytest.mark.parametrize("shape", [(16, 16), (33, 50), (3, 20, 18)])
 def test_transposed_operand_of_a_pointwise_op(shape):
     other = (*shape[:-2], shape[-1], shape[-2])
