@@ -32,15 +32,21 @@ class Compiled:
         order = [i.name for i in exported.graph.inputs if i.kind != "scalar"]
         self._fixed = [by_name.get(name) for name in order]
         self._from_user = [exported.inputs.index(n) if n in exported.inputs else -1 for n in order]
+        # how many arguments there are if each is a leaf, and whether the result is one: nothing to take apart then
+        count = exported.in_spec.num_leaves if exported.in_spec is not None else -1
+        self._leaves = count if exported.in_spec == pytree.tree_structure(((0,) * count, {})) else -1
+        self._single = exported.out_spec == pytree.tree_structure(0)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        if self.exported.in_spec is not None and spec != self.exported.in_spec:
-            raise TypeError(f"called with {spec}, but compiled for {self.exported.in_spec}")
+        leaves: Sequence[Any] = args
+        if kwargs or len(args) != self._leaves or not all(isinstance(a, torch.Tensor) for a in args):
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            if self.exported.in_spec is not None and spec != self.exported.in_spec:
+                raise TypeError(f"called with {spec}, but compiled for {self.exported.in_spec}")
         tensors = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
         made = self._call(*tensors)
         results = [made[r] if isinstance(r, int) else r[1] for r in self.exported.results]
-        return pytree.tree_unflatten(results, self.exported.out_spec)
+        return results[0] if self._single else pytree.tree_unflatten(results, self.exported.out_spec)
 
     def ir(self, level: str = "lamina") -> str:
         """The IR at a level: lamina, kernels, linalg, loops, llvm, llvmir or asm."""
