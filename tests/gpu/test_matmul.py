@@ -12,6 +12,7 @@ from lamina.passes.gpu.gpu_kernel import GpuKernel
 from lamina.passes.gpu.matmul import emit_gpu_matmul
 from lamina.passes.gpu.matmul.operands import place_operands
 from lamina.passes.gpu.matmul.problem import read_product
+from lamina.passes.gpu.matmul.staged_tile import Layout
 from lamina.passes.gpu.matmul.sums import emit_sums
 from lamina.passes.gpu.matmul.tiles import WarpTiles
 from lamina.passes.loops.kernel_functions import kernels
@@ -148,6 +149,23 @@ def test_copies_in_stages(op, a, b, y, turned, tiles, monkeypatch):
     monkeypatch.setattr(emit_gpu_matmul, "choose_warp_tiles", lambda *sizes: STAGED[tiles])
     text = check(op, a, b, y, "bf16", epilogue=True, turned=turned, options="{matrix=mma}")
     assert "nvvm.cp.async.shared.global" in text and "nvvm.ldmatrix" in text
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows, depth_bytes", [(64, 64), (128, 64), (256, 128)])
+def test_lines_that_are_read_at_once_are_in_all_banks(rows, depth_bytes, turned):
+    """Eight lines of 16 bytes are in 32 banks of 4 bytes, and no two lines of a tile lie in the same place."""
+    layout = Layout(rows, depth_bytes, turned, 2)
+    count = layout.bytes // layout.pitch
+    places = {
+        (outer, line): layout.offset(outer, line ^ layout.turn(outer))
+        for outer in range(count)
+        for line in range(layout.lines)
+    }
+    assert sorted(places.values()) == list(range(0, layout.bytes, 16))
+    for first in range(0, count, 8):
+        for line in range(layout.lines):
+            assert len({places[first + i, line] // 16 % 8 for i in range(8)}) == 8
 
 
 @pytest.mark.parametrize(
