@@ -1,7 +1,7 @@
 """Emit index_put: a copy of `x`, then the updates in row-major order of the indices.
 
 The dims that no index replaces are the work items, as in scatter. Where nothing is added, two stages have more to do at
-once, for a GPU: `index_put_copy`, then `index_put_write`, where of updates that meet any may be the last, as in torch.
+once, for a GPU: `index_put_copy`, then `passes/gpu/index_put_write`.
 """
 
 from __future__ import annotations
@@ -84,31 +84,6 @@ def index_put_copy(k: DirectKernel) -> tuple[Dim, Dim]:
 
     unless(k, k.same_buffer(x, "y"), copy)
     return items, grain(ceildiv(total, COPIERS))
-
-
-def index_put_write(k: DirectKernel) -> tuple[Dim, Dim]:
-    """`y[…, indices, …] = value`, all updates at once."""
-    x, value, indices = k.operands["x"], k.operands["value"], k.operands["indices"]
-    dims = tuple(k.attributes["dims"])
-    shape = k.shape(x)
-    updates = broadcast(*(k.shape(i) for i in indices))
-    axes = [a for a in range(len(shape)) if a not in dims]
-    space = (*updates, *(shape[a] for a in axes))
-    total = product(space)
-    (y,) = k.outputs["y"]
-    with k.loop(total, k.begin, k.end) as item:
-        index = k.ranges.delinearize(item, space)
-        t, others = index[: len(updates)], index[len(updates) :]
-        found, ok = _positions(k, indices, t, [shape[a] for a in dims])
-
-        def write() -> None:
-            placed = {**dict(zip(dims, found)), **dict(zip(axes, others))}
-            at = tuple(placed[a] for a in range(len(shape)))
-            new = k.read(value, _aligned(_target(at, t, dims), k.shape(value)))
-            k.put(y, k.ranges.linearize(at, shape), new)
-
-        k.when(ok, write)
-    return total, grain(1)
 
 
 def _positions(k: DirectKernel, indices: Sequence[ir.Value], t, sizes) -> tuple[list[Dim], ir.Value]:

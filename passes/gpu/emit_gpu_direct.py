@@ -7,8 +7,6 @@ but for index_put without addition, which has stages of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mlir import ir
 
 from ...dialects import dims
@@ -17,7 +15,7 @@ from ...dialects.dtypes import DTYPES
 from ...dialects.mlir_ops import op_class
 from ...dialects.status import code_of
 from ..direct.emit_direct import EMITTERS
-from ..direct.index_put import index_put_copy, index_put_write
+from ..direct.index_put import index_put_copy
 from ..direct.kernel import DirectKernel
 from ..loops.evaluate import Evaluator
 from ..loops.kernel_functions import kernels
@@ -25,6 +23,7 @@ from ..loops.tensor_graph import TensorGraph
 from ..registry import register
 from .emit_gpu_loops import emit_gpu_loops
 from .gpu_kernel import GpuKernel, GpuStage
+from .index_put_write import IndexPutWrite
 from .thread_values import store_failure
 
 THREADS = 64
@@ -59,20 +58,15 @@ def emit_gpu_direct(module: ir.Module) -> None:
             graph = TensorGraph(op)
             kernel = GpuKernel(graph)
             kernel.index_bits = 64  # buffers are compared by address
-            for emit in _stages(roots[0], cls.name):
-                direct = _Items(graph, roots[0])
-                items, _ = emit(direct)
-                _launch(kernel, direct, items)
-                direct.function.erase()
+            puts = cls.name == "index_put" and not ir.BoolAttr(roots[0].attributes["accumulate"]).value
+            direct = _Items(graph, roots[0])
+            items, _ = (index_put_copy if puts else EMITTERS[cls.name])(direct)
+            _launch(kernel, direct, items)
+            direct.function.erase()
+            if puts:
+                IndexPutWrite(kernel, roots[0]).emit()
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
-
-
-def _stages(root: ir.Operation, name: str) -> tuple[Callable[[DirectKernel], tuple[Dim, Dim]], ...]:
-    """The emitters of the stages of `root`, which run one after the other."""
-    if name == "index_put" and not ir.BoolAttr(root.attributes["accumulate"]).value:
-        return index_put_copy, index_put_write
-    return (EMITTERS[name],)
 
 
 class _ThreadChecks(Evaluator):
