@@ -52,6 +52,8 @@ def describe(artifact: Artifact, launches: bool) -> Iterator[str]:
             yield f"  {target}: {count} launches, {code} of code{needs}"
             if launches:
                 yield from map(_launch, itertools.count(), program["plan"]["launches"])
+    if artifact.hosts:
+        yield f"GPUs are launched natively from {', '.join(artifact.hosts)}, elsewhere by Python"
     weights = manifest["weights"]
     stored = sum(artifact.weight_bytes(name).size for name in {w["file"]: name for name, w in weights.items()}.values())
     yield f"{len(weights)} weights" + (f", {_bytes(stored)}:" if weights else "")

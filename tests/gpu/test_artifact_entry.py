@@ -12,14 +12,14 @@ from lamina.compiler import artifact
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
-from lamina.runtime import cuda, dlpack
+from lamina.runtime import cuda, dlpack, machine
 from lamina.runtime.errors import DeviceMemoryError, LaminaIndexError, LaminaRuntimeError
 from lamina.runtime.gpu_array import DeviceArray
 
 RNG = np.random.default_rng(0)
 
 
-def two_softmaxes(rows=40):
+def two_softmaxes(rows=12):
     """softmax over rows of a softmax over columns, and the sums of the inner one: several kernels."""
     graph = Graph()
     if not isinstance(rows, int):
@@ -56,7 +56,7 @@ def given(model, *arrays, stream=0):
     return [DeviceArray.of(model.device, np.ascontiguousarray(a), stream) for a in arrays]
 
 
-def operands(rows=40):
+def operands(rows=12):
     return RNG.standard_normal((rows, 70), np.float32), RNG.standard_normal(70, np.float32)
 
 
@@ -191,6 +191,18 @@ def test_a_failed_check_is_raised_by_the_next_call(load):
     assert len(slow) == 3
 
 
+def test_a_host_without_a_launcher_uses_python(monkeypatch, tmp_path):
+    graph = two_softmaxes()
+    programs = {t: compile_graph(graph, t) for t in ("sm_90a", "aarch64")}
+    path = artifact.save(tmp_path / "m.lamina", programs, {}, {})
+    FakeDriver(show_ir(graph, "loops", "sm_90a")).install(monkeypatch)
+    monkeypatch.setattr(machine, "host_arch", lambda: "x86_64")
+    model = lamina.load(path, device="cuda:0")
+    assert model.artifact.hosts == ("aarch64",) and model._caller.call == model._caller.general
+    x, w = operands()
+    check(model(*given(model, x, w)), expected(x, w))
+
+
 def test_threads_call_one_model(load):
     model, fake, _ = load(two_softmaxes())
     x, w = operands()
@@ -234,7 +246,7 @@ def test_tensors_of_torch_are_read_natively(load, monkeypatch):
         check(model(*tensors), expected(x, w))
     assert len(slow) == (2 if dlpack.exchanged(tensors[0], 1, 0) else 3)
     with pytest.raises(LaminaRuntimeError, match="not contiguous"):
-        model(torch.empty(70, 40).as_subclass(Tensor).t(), tensors[1])
+        model(torch.empty(70, 12).as_subclass(Tensor).t(), tensors[1])
 
 
 def test_an_array_interface_is_read_in_place(load):
