@@ -66,6 +66,7 @@ def interleaved(captured: dict[str, Captured], rounds: int = 15) -> dict[str, fl
 
 def error(made: torch.Tensor, exact: torch.Tensor) -> float:
     """Relative Frobenius distance; NaN is infinite."""
+    exact = exact.double()  # it may be integers
     found = float((made.double() - exact).norm() / exact.norm())
     return found if found == found else float("inf")
 

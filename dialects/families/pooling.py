@@ -14,7 +14,7 @@ from ..dtypes import bits, is_float
 from ..lazy import np, pt, wide
 from ..op import Attr, Ints, Op, Operand, Result, check, sample
 from ..record import TensorType
-from .lowering import fold_window
+from .lowering import UNROLLED_WINDOW, fold_window
 
 
 class MaxPool(Op, name="max_pool", category="gather"):
@@ -84,7 +84,8 @@ class MaxPool(Op, name="max_pool", category="gather"):
             places = [
                 s.add(s.mul(p[2 + i], stride[i]), s.sub(s.mul(k[i], dilation[i]), padding[i])) for i in range(len(k))
             ]
-            return _keep_larger(s, x, p, places, None if sure else _inside(s, places, x.shape[2:]), best, at)
+            keep = _keep_larger_in_order if prod(kernel) <= UNROLLED_WINDOW else _keep_larger
+            return keep(s, x, p, places, None if sure else _inside(s, places, x.shape[2:]), best, at)
 
         inits = [(_lowest_of(x.dtype), x.dtype), (-1, "i64")]
         return fold_window(b, shape, kernel, inits, step, lambda s, p, v, at: (v, at), (x.dtype, "i64"))
@@ -340,10 +341,7 @@ def _read(s, x, p, places, inside, other):
 
 def _keep_larger(s, x, p, places, inside, best, at):
     """The better of `(best, at)` and the element at `places`: the last NaN, else the first maximum, in any order."""
-    flat = s.const(0, "index")
-    for place, size in zip(places, x.shape[2:]):
-        flat = s.add(s.mul(flat, s.size(size)), place)
-    value, here = _read(s, x, p, places, inside, _lowest_of(x.dtype)), s.cast(flat, "i64")
+    value, here = _element(s, x, p, places, inside)
     first = s.bitwise_or(s.lt(at, 0), s.bitwise_and(s.eq(value, best), s.lt(here, at)))
     take = s.bitwise_or(s.gt(value, best), first)
     if is_float(x.dtype):
@@ -352,6 +350,24 @@ def _keep_larger(s, x, p, places, inside, best, at):
         take = s.bitwise_or(take, s.bitwise_and(s.isnan(value), later))
     take = take if inside is None else s.bitwise_and(take, inside)
     return s.select(take, value, best), s.select(take, here, at)
+
+
+def _keep_larger_in_order(s, x, p, places, inside, best, at):
+    """The same where elements come in order: the value does not depend on positions, which often nobody needs."""
+    value, here = _element(s, x, p, places, inside)
+    larger = s.gt(value, best)  # never outside, where the value is the lowest
+    if is_float(x.dtype):
+        larger = s.bitwise_or(larger, s.isnan(value))
+    first = s.lt(at, 0) if inside is None else s.bitwise_and(s.lt(at, 0), inside)
+    return s.select(larger, value, best), s.select(s.bitwise_or(larger, first), here, at)
+
+
+def _element(s, x, p, places, inside):
+    """The element at `places`, the lowest value outside, and its flat position in the spatial plane."""
+    flat = s.const(0, "index")
+    for place, size in zip(places, x.shape[2:]):
+        flat = s.add(s.mul(flat, s.size(size)), place)
+    return _read(s, x, p, places, inside, _lowest_of(x.dtype)), s.cast(flat, "i64")
 
 
 def _adaptive_ends(s, a, extent, output):

@@ -13,6 +13,8 @@ from mlir import ir
 from ..loops.loops_builder import LoopsBuilder
 from .gpu_kernel import WARP, GpuStage
 
+READ_ALL = 16  # waves up to which each thread reads what all have stored: sooner there than by more shuffles
+
 Combine = Callable[[Sequence[ir.Value], Sequence[ir.Value]], list[ir.Value]]
 
 
@@ -63,15 +65,23 @@ def reduce_block(stage: GpuStage, values: Sequence[ir.Value], threads: int, comb
     waves = threads // size
     thread, lanes = stage.thread(), b.constant(size, b.index)
     wave = b.binary("arith.divui", thread, lanes)
-    lane = b.binary("arith.remui", b.binary("arith.remui", thread, lanes), b.constant(waves, b.index))
     stored = [_stored(v.type) for v in made]
     rooms = [stage.shared(t, waves) for t in stored]
     for room, v, t in zip(rooms, made, stored):
         b.op("memref.store", (v if v.type == t else b.value("arith.extui", (v,), t), room, wave))
     stage.barrier()
-    loaded = [b.value("memref.load", (room, lane), t) for room, t in zip(rooms, stored)]
-    loaded = [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, made)]
-    return reduce_lanes(b, loaded, waves, combine)
+
+    def load(number: ir.Value) -> list[ir.Value]:
+        loaded = [b.value("memref.load", (room, number), t) for room, t in zip(rooms, stored)]
+        return [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, made)]
+
+    if waves > READ_ALL:
+        lane = b.binary("arith.remui", b.binary("arith.remui", thread, lanes), b.constant(waves, b.index))
+        return reduce_lanes(b, load(lane), waves, combine)
+    parts = [load(b.constant(w, b.index)) for w in range(waves)]
+    while len(parts) > 1:
+        parts = [combine(x, y) for x, y in zip(parts[::2], parts[1::2])]
+    return parts[0]
 
 
 def _stored(type: ir.Type) -> ir.Type:

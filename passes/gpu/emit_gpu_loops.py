@@ -128,6 +128,8 @@ def _is_only(space: Space, accesses: Probe, long: list[Reduction]) -> bool:
         return False
     g = long[0].generic
     shape = [g.extents[t[1]] if t[0] == "d" else 1 for t in g.maps[len(g.inputs)]]
+    if dims.product(l.extent for l in space.loops) == dims.product(shape) == 1:
+        return True
     return accesses.ranges.linearize(long[0].index, shape) == accesses.ranges.simplify(space.values["f"])
 
 

@@ -14,15 +14,15 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
-from .gpu_kernel import GpuKernel
+from .gpu_kernel import GpuKernel, GpuStage
 from .probe import Probe, choose_width
 from .stored import Stored
 from .thread_values import LANE, ThreadValues
 
 THREADS = 256
-UNROLL = 2
+ENOUGH = 1 << 16  # vectors: with fewer they are made narrower, so that all of 132 multiprocessors have several warps
 UNROLL_ABOVE = 1 << 22  # elements from which a thread takes two vectors: more loads in flight
-ENOUGH = 132 * 2 * THREADS // 4  # vectors below which they are made narrower, so that all multiprocessors get some
+UNROLL, UNROLLED_THREADS = 2, 128
 
 
 def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim) -> None:
@@ -40,13 +40,13 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
 
     width = choose_width(values, probe, lambda width: not isinstance(numel, int) or numel // width >= ENOUGH)
     vectors = dims.ceildiv(numel, width)
-    unroll = (
-        UNROLL if isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % (UNROLL * THREADS * width) == 0 else 1
-    )
-    stage = kernel.stage(THREADS, (dims.ceildiv(vectors, THREADS * unroll), 1, 1))
+    step = UNROLL * UNROLLED_THREADS * width
+    unrolled = isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % step == 0
+    threads, unroll = (UNROLLED_THREADS, UNROLL) if unrolled else (THREADS, 1)
+    stage = kernel.stage(threads, (dims.ceildiv(vectors, threads * unroll), 1, 1))
     b = stage.b
-    if unroll > 1:
-        _unrolled(kernel, stored, stage, results, numel, width, unroll)
+    if unrolled:
+        _unrolled(kernel, stored, stage, results, numel, width)
         stage.finish()
         return
     w = stage.global_thread()
@@ -75,14 +75,16 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
     stage.finish()
 
 
-def _unrolled(kernel, stored, stage, results, numel, width, unroll) -> None:  # type: ignore[no-untyped-def]
-    """Whole vectors only: block `k` takes `unroll` runs of `threads` vectors."""
+def _unrolled(
+    kernel: GpuKernel, stored: Stored, stage: GpuStage, results: Sequence[int], numel: Dim, width: int
+) -> None:
+    """Whole vectors only: block `k` takes UNROLL runs of `threads` vectors."""
     b = stage.b
-    first = b.binary("arith.muli", stage.block(), b.constant(unroll * stage.threads, b.index))
+    first = b.binary("arith.muli", stage.block(), b.constant(UNROLL * stage.threads, b.index))
     first = b.binary("arith.addi", first, stage.thread())
     ranges = Ranges()
     positions = []
-    for u in range(unroll):
+    for u in range(UNROLL):
         at = b.binary("arith.addi", first, b.constant(u * stage.threads, b.index))
         ranges.add(f"w{u}", dims.floordiv(numel, width))
         positions.append(b.bind(f"w{u}", at))

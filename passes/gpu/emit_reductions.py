@@ -4,9 +4,9 @@ Along rows (what is reduced is contiguous), a row is cut into chunks, each done 
 
     partial[row, chunk] = reduction of the chunk      then      result[row] = combination of partial[row, :]
 
-Along columns (the results are contiguous), a block is 32 lanes of neighbouring results by 8 slices of what is reduced:
+Along columns (the results are contiguous), a block is `lanes` of neighbouring results by `slices` of what is reduced:
 
-    partial[chunk, column] = combination over the slices of the reduction of rows slice, slice + 8, ... of the chunk
+    partial[chunk, column] = combination over the slices of the reduction of rows slice, slice + slices, ... of the chunk
 
 All orders are fixed, so results do not change from run to run. The last stage writes the kernel's results where they
 are functions of the reduction's result at the same place, else it leaves the reduction in scratch memory.
@@ -26,18 +26,23 @@ from ..loops.index_algebra import Ranges
 from ..loops.tensor_graph import Generic
 from .block_reduce import reduce_block
 from .emit_rows import place, rows_per_block, threads_for
-from .gpu_kernel import WARP, GpuKernel, GpuStage
+from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
 from .row_values import Row, combined, strided
 from .stored import Stored, from_scratch, scratch_type, to_scratch
 from .thread_values import LANE, ThreadValues
 
-LANES = 32
-SLICES = 8
-FINAL_SLICES = 8
+COLUMN_THREADS = 256  # of a block: lanes by slices
+SLICES = 8  # at most
+ENOUGH_THREADS = 1 << 18  # with so many lanes there are fewer slices
+SCALAR_BLOCK = 128, 4  # lanes and slices where lanes have one f32: rows that begin anywhere are read in long runs
 COLUMN_UNROLL = 8  # rows of a slice that are read at once
-FINAL_UNROLL = 8
-WAVES = 1056  # blocks that keep 132 multiprocessors busy: eight for each
+COLUMN_BLOCKS, SCALAR_BLOCKS = (
+    528,
+    2112,
+)  # that keep 132 multiprocessors busy: four for each, more where they read little
+FINAL_SLICES, FINAL_THREADS = 16, 256  # of the stage that combines chunks, along columns and along rows
+WAVES = 1056  # blocks along rows: eight for each multiprocessor
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 
@@ -51,7 +56,7 @@ def emit_reduction(kernel: GpuKernel, stored: Stored, generic: Generic, results:
     length = dims.product(generic.extents[d] for d in generic.reductions)
     stages = _Stages(kernel, stored, generic, shape, length, list(results))
     if stages.along_columns():
-        stages.columns(_column_chunks(stages.count, length))
+        stages.columns()
     else:
         stages.rows(_row_chunks(stages.count, length))
 
@@ -66,10 +71,29 @@ def _row_chunks(count: Dim, length: Dim) -> int:
     return 64 if isinstance(count, int) and count <= 64 else 1
 
 
-def _column_chunks(count: Dim, length: Dim) -> int:
-    blocks = -(-count // (LANES * 4)) if isinstance(count, int) else 64
-    most = length // (SLICES * COLUMN_UNROLL) if isinstance(length, int) else 16
-    return max(1, min(WAVES // max(blocks, 1), most, 128))
+def _column_block(vectors: Dim, width: int, size: int) -> tuple[int, int]:
+    """Lanes and slices of a block that reads `vectors` columns of `width` elements of `size` bytes."""
+    slices = SLICES
+    while isinstance(vectors, int) and slices > 1 and vectors * slices > ENOUGH_THREADS:
+        slices //= 2
+    if width == 1 and size >= 4 and slices == SLICES and isinstance(vectors, int) and vectors >= 8 * SCALAR_BLOCK[0]:
+        return SCALAR_BLOCK
+    return COLUMN_THREADS // slices, slices
+
+
+def _column_chunks(vectors: Dim, width: int, block: tuple[int, int], length: Dim) -> int:
+    lanes, slices = block
+    blocks = -(-vectors // lanes) if isinstance(vectors, int) else 64
+    most = length // (slices * COLUMN_UNROLL) if isinstance(length, int) else 16
+    chunks = max(1, min((SCALAR_BLOCKS if width == 1 else COLUMN_BLOCKS) // max(blocks, 1), most, 128))
+    size = _column_rows(length, chunks, slices)
+    return -(-length // size) if isinstance(length, int) and isinstance(size, int) else chunks
+
+
+def _column_rows(length: Dim, chunks: int, slices: int) -> Dim:
+    """Rows of a chunk: all slices read whole runs, but in the last chunk."""
+    whole = slices * COLUMN_UNROLL
+    return dims.ceildiv(dims.ceildiv(length, chunks), whole) * whole
 
 
 @dataclass
@@ -151,14 +175,14 @@ class _Stages:
         if chunks != 1:
             self.keep(ev, partial, made, item, conditions)
             stage.finish()
-            self.finish(chunks, partial, WARP)
+            self.finish(chunks, partial, columns=False)
             return
         self.deliver(ev, partial, made, item, conditions)
         stage.finish()
 
     # -- along columns ---------------------------------------------------------------------------------------------
-    def columns(self, chunks: int) -> None:
-        """Each chunk of neighbouring results by WARP x SLICES threads."""
+    def columns(self) -> None:
+        """Each chunk of neighbouring results by lanes x slices threads."""
         count, length, g = self.count, self.length, self.generic
 
         def probe(width: int) -> Probe:
@@ -167,21 +191,23 @@ class _Stages:
             return self.probe(row, dims.symbol("c"), ranges)
 
         def fits(width: int) -> bool:
-            return isinstance(count, int) and count % width == 0 and count >= width * LANES
+            return isinstance(count, int) and count % width == 0 and count >= width * WARP
 
         width = choose_width([], probe, fits)
         vectors = count // width if isinstance(count, int) else count
+        read = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in probe(width).loads]
+        lanes, slices = block = _column_block(vectors, width, max(read, default=4))
+        chunks = _column_chunks(vectors, width, block, length)
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
-        stage = self.kernel.stage(LANES * SLICES, (dims.ceildiv(vectors, LANES), chunks, 1))
+        stage = self.kernel.stage(lanes * slices, (dims.ceildiv(vectors, lanes), chunks, 1))
         b = stage.b
-        x, y = _split(stage, LANES)
-        w, inside = _place_column(stage, x, LANES, vectors, "w")
+        x, y = _split(stage, lanes)
+        w, inside = _place_column(stage, x, lanes, vectors, "w")
         ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
         low, high = y, b.dim(length)
         chunk: Dim = 0
         if chunks != 1:
-            whole = SLICES * COLUMN_UNROLL
-            size = dims.ceildiv(dims.ceildiv(length, chunks), whole) * whole
+            size = _column_rows(length, chunks, slices)
             chunk = b.bind("chunk", stage.block("y"))
             ev.ranges.add("chunk", chunks)
             low = b.binary("arith.addi", y, b.dim(chunk * size))
@@ -194,32 +220,34 @@ class _Stages:
         def step(c: Dim, carried: list[Any]) -> list[Any]:
             return ev.body(g, self.loops(ev.ranges, row, c), carried)
 
-        made = strided(b, "c", low, high, SLICES, inits, step, COLUMN_UNROLL)
-        made = _across_slices(ev, stage, g, made, x, y, (LANES, SLICES))
+        made = strided(b, "c", low, high, slices, inits, step, COLUMN_UNROLL)
+        made = _across_slices(ev, stage, g, made, x, y, block)
         conditions = [inside, _is_first(stage, y)]
         if chunks != 1:
             self.keep(ev, partial, made, chunk * count + row, conditions)
             stage.finish()
-            self.finish(chunks, partial, 1)
+            self.finish(chunks, partial, columns=True)
             return
         self.deliver(ev, partial, made, row, conditions)
         stage.finish()
 
     # -- the last stage --------------------------------------------------------------------------------------------
-    def finish(self, chunks: int, partial: list[int], threads: int) -> None:
-        """result[r] = combination of the partial results of all chunks, by `threads` neighbouring threads.
+    def finish(self, chunks: int, partial: list[int], columns: bool) -> None:
+        """result[r] = combination of the partial results of all chunks, by neighbouring threads.
 
-        With 1 thread they lie along columns: a block is 32 results by 8 slices of the chunks, as before.
+        Where they lie along columns, a block is 32 results by slices of the chunks, as before.
         """
-        g, columns = self.generic, threads == 1
+        g, wave = self.generic, self.kernel.wave
         finals = self.finals()
-        per_block = WARP if columns else 128 // threads
-        stage = self.kernel.stage(WARP * FINAL_SLICES if columns else 128, (dims.ceildiv(self.count, per_block), 1, 1))
+        threads = FINAL_SLICES if columns else WARP
+        while not columns and 4 * threads < chunks and threads < FINAL_THREADS:
+            threads *= 2
+        per_block = WARP if columns else rows_per_block(threads, wave)
+        stage = self.kernel.stage(threads * per_block, (dims.ceildiv(self.count, per_block), 1, 1))
         b = stage.b
         if columns:
             x, lane = _split(stage, WARP)
             r, inside = _place_column(stage, x, WARP, self.count)
-            threads = FINAL_SLICES
         else:
             r, lane, inside = place(stage, threads, per_block, self.count)
         ev = self.stored.evaluator(stage, Ranges({"r": self.count}), 1)
@@ -232,7 +260,7 @@ class _Stages:
             return combined(ev, g, carried, load(k))
 
         inits = [ev.at(out, [0] * len(ir.RankedTensorType(out.type).shape)) for out in g.outs]
-        made = strided(b, "k", lane, b.dim(chunks), threads, inits, step, FINAL_UNROLL)
+        made = strided(b, "k", lane, b.dim(chunks), threads, inits, step, COLUMN_UNROLL)
         if columns:
             made = _across_slices(ev, stage, g, made, x, lane, (WARP, FINAL_SLICES))
         else:
@@ -336,6 +364,8 @@ def _across_slices(
 ) -> list[Any]:
     """Combine the accumulators of threads with the same lane `x` of a block of `lanes` by `slices`, in slice 0."""
     b, width, (lanes, slices) = stage.b, ev.width, block
+    if slices == 1:
+        return values
     elements = [ir.VectorType(v.type).element_type if isinstance(v.type, ir.VectorType) else v.type for v in values]
     rooms = [stage.shared(scratch_type(t), lanes * slices * width) for t in elements]
     size = b.constant(width, b.index)

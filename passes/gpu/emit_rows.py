@@ -21,12 +21,12 @@ from .row_values import Row
 from .stored import Stored
 from .thread_values import LANE, ThreadValues
 
-WARP_ROW = 1024  # elements up to which one wave takes a row
+WARP_ROW = 512  # elements up to which one wave takes a row
 PER_THREAD = 16  # elements of a longer row a thread should hold
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
 FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
-FEW_THREADS = 512  # so a thread of such a row holds little
+FEW_THREADS = 256  # so such a row has a block, whatever its length
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
 BLOCK = 128  # threads of a block that takes several short rows
 
@@ -175,7 +175,9 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
         known = {"r", LANE, name}
         ahead.update({(a, o): None for a, o in probe.loads if a in graph.inputs and set(dims.symbols(o)) <= known})
     sizes = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in ahead]
-    if sum(sizes) * ev.width <= 4 * AHEAD:
+    few = isinstance(plan.count, int) and plan.count <= FEW_ROWS
+    # narrow operands are widened at once, which takes registers that other blocks would need (layer_norm of bf16: 10 %)
+    if sum(sizes) * ev.width <= 4 * AHEAD and (few or min(sizes, default=4) >= 4):
         for argument, offset in ahead:
             ev.load(argument, offset)
 

@@ -17,6 +17,7 @@ from .gpu_kernel import element_bytes
 from .thread_values import LANE, divisible, vector_expression
 
 MOST_BYTES = 16  # of one load or store
+MOST_STEP = 16
 MOST_LANES = 8  # where element sizes differ, the wide ones take several loads
 
 
@@ -67,7 +68,17 @@ class Probe(Accesses):
         for e in [*(offset for _, offset in self.loads), *self.positions]:
             if vector_expression(e):
                 return False
+        if any(_is_near(dims.linear_coefficient(offset, LANE)) for _, offset in self.loads):
+            return False
+        computed = any(s.startswith("v") for _, offset in self.loads for s in dims.symbols(offset))
+        if computed and any(LANE in dims.symbols(p) for p in self.positions):
+            return False  # windows: each lane reads at places of its own, beside its neighbours'
         return all(_uniform(c, width) for c in self.conditions)
+
+
+def _is_near(step: Dim | None) -> bool:
+    """True if lanes read elements of one cache line one by one (each second, or backwards): threads do so together."""
+    return isinstance(step, int) and (step < 0 or step > 1) and abs(step) <= MOST_STEP
 
 
 def _uniform(condition: Dim, width: int) -> bool:

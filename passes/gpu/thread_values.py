@@ -173,6 +173,9 @@ class ThreadValues(VectorEvaluator):
 
     def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
         exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)
+        root = _root(op, operands) if self.stage.kernel.divide and _is_f32(types[0]) else None
+        if root is not None:
+            return [self.b.value("math.rsqrt", (root,), types[0])]
         if op.name == "arith.divf" and _is_f32(types[0]) and (self.coarse or not exact):
             made = [self._quotient(op, operands, types[0])]
         else:
@@ -255,6 +258,20 @@ class ThreadValues(VectorEvaluator):
 
         starts = [self.vector(v) for v in inits]
         return reduction_loops(self.b, over, starts, accumulator_kinds(generic), body, NEVER)
+
+
+def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:
+    """`x` where `op` is `1 / sqrt(x)` of one body (rsqrt, a norm): the machine has an instruction for that."""
+    if op.name != "arith.divf":
+        return None
+    one, root, made = *(x.owner for x in op.op.operands), operands[1].owner
+    if any(isinstance(o, ir.Block) for o in (one, root, made)):
+        return None
+    one, root, made = one.operation, root.operation, made.operation
+    if (one.name, root.name, made.name) != ("arith.constant", "math.sqrt", "math.sqrt"):
+        return None
+    value = one.attributes["value"]
+    return made.operands[0] if isinstance(value, ir.FloatAttr) and value.value == 1.0 else None
 
 
 def _is_f32(type: ir.Type) -> bool:

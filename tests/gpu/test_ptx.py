@@ -81,6 +81,17 @@ def test_quotients_of_approximations_need_no_correct_rounding():
     assert "div.rn" not in ptx_of(graph_of("softmax", f32, dim=1))
 
 
+def test_a_maximum_of_windows_without_positions():
+    window = dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
+    ptx = ptx_of(graph_of("max_pool", ("f32", (1, 2, 8, 8)), **window))
+    assert not re.search(r"selp\.b64|setp\.\w+\.[su]64", ptx)
+
+
+def test_one_over_a_root_is_one_instruction():
+    ptx = ptx_of(graph_of("layer_norm", *[("f32", (64, 256)), ("f32", (256,)), ("f32", (256,))], dims=1, eps=1e-5))
+    assert "rsqrt.approx.f32" in ptx and "sqrt.rn" not in ptx
+
+
 def test_a_function_without_implementation_is_named():
     declared = (
         "declare float @__nv_j0f(float)\ndefine float @f(float %x) { %y = call float @__nv_j0f(float %x) ret float %y }"

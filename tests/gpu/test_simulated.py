@@ -107,6 +107,24 @@ def test_reductions(op, shape, over):
     check(graph_of(op, ("f32", shape), dims=over, keepdim=False, **extra), random(("f32", shape)), 2e-4)
 
 
+@pytest.mark.parametrize(("shape", "over", "threads"), [((300, 1025), 0, 512), ((2, 4, 300000), 1, 256)], ids=str)
+def test_blocks_of_column_sums(shape, over, threads):
+    text = check(graph_of("sum", ("f32", shape), dims=(over,), keepdim=False), random(("f32", shape)), 2e-4)
+    assert f"known_block_size = array<i32: {threads}, 1, 1>" in text
+    assert ("gpu.barrier" in text) == (threads == 512)  # so many columns need no slices
+
+
+def test_a_sum_of_everything_takes_two_stages():
+    text = check(graph_of("sum", ("f32", (300, 500)), dims=(0, 1), keepdim=False), random(("f32", (300, 500))), 2e-4)
+    assert text.count("gpu.func @") == 2
+
+
+def test_windows_are_read_side_by_side():
+    window = dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
+    text = check(graph_of("max_pool", ("f32", (2, 3, 130, 66)), **window), random(("f32", (2, 3, 130, 66))))
+    assert "vector<" not in text
+
+
 @pytest.mark.parametrize("shape", [(1 << 17,), (300, 1001), (70001,), (4 << 20,)], ids=str)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_pointwise_vectors_and_tails(shape, dtype):
