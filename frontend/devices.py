@@ -52,6 +52,10 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
         if kind == "index_put" and node.attributes["accumulate"]:
             raise Unsupported("no fast GPU kernel that adds at positions yet")
+        if kind in ("cumsum", "cumprod"):
+            x = types[node.operands[0]]  # type: ignore[index]
+            if x.rank == 0 or dims.product(x.shape[node.attributes["dim"] % x.rank + 1 :]) != 1:
+                raise Unsupported("no fast GPU kernel that scans along another dim than the last yet")
         if kind == "matmul" and types[node.results[0]].dtype == "f64":
             rows = dims.product(types[node.results[0]].shape[:-1])
             if not isinstance(rows, int) or rows > FEW_ROWS:

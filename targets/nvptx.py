@@ -25,8 +25,9 @@ TO_NVVM = (
     "lamina-gpu-descriptors",
 )
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
-# kernels that torch.compile uses, attention where the target `attends`; convolutions are right, but cuDNN is faster
-KINDS = gpu.KINDS | {"matmul", "attention", "index_put"}
+# kernels that torch.compile uses, attention where the target `attends`, scans along the last dim; convolutions are right,
+# but cuDNN is faster
+KINDS = gpu.KINDS | {"matmul", "attention", "index_put", "cumsum", "cumprod"}
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:

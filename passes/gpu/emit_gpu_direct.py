@@ -2,7 +2,7 @@
 
 The emitters of `passes/direct` write a body for items `begin .. end` that do not meet; here a thread runs it for one item.
 That is right and parallel over rows or columns, and far from the fastest: under torch.compile such ops run through torch,
-but for index_put without addition, which has stages of its own.
+but for those that have stages of their own, index_put without addition and cumsum and cumprod along the last dim.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..registry import register
 from .emit_gpu_loops import emit_gpu_loops
 from .gpu_kernel import GpuKernel, GpuStage
 from .index_put_write import IndexPutWrite
+from .scan_rows import RowScan, scans_rows
 from .thread_values import store_failure
 
 THREADS = 64
@@ -57,6 +58,10 @@ def emit_gpu_direct(module: ir.Module) -> None:
                 raise NotImplementedError(f"no GPU form of {', '.join(r.name for r in roots)}")
             graph = TensorGraph(op)
             kernel = GpuKernel(graph)
+            if scans_rows(roots[0], graph.shape(roots[0].operands[0])):
+                RowScan(kernel, roots[0]).emit()
+                kernel.finish()
+                continue
             kernel.index_bits = 64  # buffers are compared by address
             puts = cls.name == "index_put" and not ir.BoolAttr(roots[0].attributes["accumulate"]).value
             direct = _Items(graph, roots[0])

@@ -45,11 +45,11 @@ def attention(dtype, width):
         ("sm_90a", "f16", 40, True),
         ("sm_90a", "f32", 64, False),
         ("sm_90a", "bf16", 512, False),
-        ("sm_80", "bf16", 128, False),
-        ("gfx942", "bf16", 128, False),
+        ("sm_80", "bf16", 128, True),
+        ("gfx942", "bf16", 128, True),
     ],
 )
-def test_attention_is_ours_on_tensor_cores_of_hopper(monkeypatch, target, dtype, width, ours):
+def test_attention_is_ours_on_tensor_cores(monkeypatch, target, dtype, width, ours):
     monkeypatch.setattr(cuda_launcher, "target_for", lambda index: target)
     g = attention(dtype, width)
     if ours:
@@ -92,4 +92,17 @@ def test_writes_at_positions_are_ours_where_nothing_is_added(accumulate):
         check_kernels(g.nodes, g.types, CUDA)
         return
     with pytest.raises(Unsupported, match="adds at positions"):
+        check_kernels(g.nodes, g.types, CUDA)
+
+
+@pytest.mark.parametrize(
+    "shape, dim, ours", [((4, 8), 1, True), ((4, 8, 1), -2, True), ((4, 8), 0, False), ((), 0, False)]
+)
+def test_scans_are_ours_along_the_last_dim(shape, dim, ours):
+    g = Graph()
+    g.add_output(g.add("cumsum", g.add_input("x", TensorType("i64", shape)), dim=dim))
+    if ours:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="another dim than the last"):
         check_kernels(g.nodes, g.types, CUDA)

@@ -69,3 +69,15 @@ def test_a_failed_check_is_not_written_over_by_threads_that_pass(monkeypatch):
     arrays = [np.zeros((9, 8), np.float32), np.ones((4, 8), np.float32), np.array([1, 9, 0, 2])]
     with pytest.raises(IndexError):
         run_on_fake(graph, arrays, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "op, dtype, shape", [("cumsum", "i64", (2, 2100)), ("cumsum", "f32", (3, 1001)), ("cumprod", "f32", (2, 300))]
+)
+def test_a_scan_of_long_rows_takes_rounds_of_a_block(op, dtype, shape, monkeypatch):
+    graph, rng = Graph(), np.random.default_rng(0)
+    graph.add_output(graph.add(op, graph.add_input("x", TensorType(dtype, shape)), dim=1))
+    x = rng.integers(-9, 9, shape) if dtype == "i64" else rng.uniform(0.9, 1.1, shape).astype(np.float32)
+    (made,) = run_on_fake(graph, [x], monkeypatch)
+    wide = x.astype(np.float64) if dtype == "f32" else x
+    np.testing.assert_allclose(made, getattr(np, op)(wide, 1), rtol=1e-6)
