@@ -73,6 +73,7 @@ OTHERS = (
     Case("linear+bias", 1024, 3072, 768),
     Case("linear+bias", 1024, 768, 3072),
     Case("linear", 300, 50257, 768),
+    Case("linear", 1024, 50257, 768),
 )
 # the layers of ViT-B (32 images), and of BERT-base (32 x 128 tokens): a last wave that is not full
 LAYERS = tuple(

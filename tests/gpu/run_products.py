@@ -23,6 +23,7 @@ import lamina  # noqa: E402
 import lamina.frontend.dynamo  # noqa: E402, F401
 
 FLOOR = 1.2e-7  # relative: half a unit of f32
+TARGETS = ("sm_90a", "sm_80")  # by TMA and wgmma, by mma.sync
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -72,10 +73,12 @@ def make_cases() -> None:
     case("f32 few rows", lambda a, b: F.linear(a, b), (wide(16, 4097), wide(1001, 4097)))
 
 
-def check(function: Callable[..., torch.Tensor], sets: Sequence[Sequence[torch.Tensor]]) -> None:
+def check(
+    function: Callable[..., torch.Tensor], sets: Sequence[Sequence[torch.Tensor]], target: str = "native"
+) -> None:
     """All sets of one case, and that nothing fell back to torch."""
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend="lamina", dynamic=len(sets) > 1)
+    compiled = torch.compile(function, backend="lamina", dynamic=len(sets) > 1, options={"target": target})
     for given in sets:
         with torch.no_grad():
             expected, exact = function(*given), function(*(t.double() for t in given))
@@ -88,13 +91,29 @@ def check(function: Callable[..., torch.Tensor], sets: Sequence[Sequence[torch.T
     assert not lamina.stats()["fallback"], lamina.stats()["fallback"]
 
 
-def non_finite() -> None:
+def in_tf32(target: str) -> None:
+    """f32 products where torch allows TF32: as wrong as cuBLAS's, and exact f32 again afterwards."""
+    torch.set_float32_matmul_precision("high")
+    try:
+        for function, given in (
+            (F.linear, (wide(300, 1028), wide(520, 1028))),
+            (torch.matmul, (wide(3, 300, 200), wide(3, 200, 257))),
+            (lambda a, b: torch.relu(a.t() @ b), (wide(640, 333), wide(640, 520))),
+        ):
+            check(function, [given], target)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    check(F.linear, [(wide(300, 1028), wide(520, 1028))], target)
+
+
+def non_finite(target: str) -> None:
     """Infinities and NaN come out of an f32 product where torch's come out."""
     a, b = wide(512, 2048), wide(2048, 1024)
     a[3, 5], a[7, 9], b[11, 2], a[20, 4], a[21, :] = float("inf"), float("nan"), -float("inf"), 3.4e38, 1e-39
     b[4] = 0.5
     torch._dynamo.reset()
-    made, expected = torch.compile(lambda a, b: a @ b, backend="lamina", dynamic=False)(a, b), a @ b
+    compiled = torch.compile(lambda a, b: a @ b, backend="lamina", dynamic=False, options={"target": target})
+    made, expected = compiled(a, b), a @ b
     finite = torch.isfinite(expected)
     assert torch.equal(torch.isfinite(made), finite) and torch.equal(torch.isnan(made), torch.isnan(expected))
     infinite = torch.isinf(expected)
@@ -143,8 +162,11 @@ if __name__ == "__main__":
     make_cases()
     failures = Failures()
     for name, (function, sets) in CASES.items():
-        failures.run(name, lambda f=function, s=sets: check(f, s))
-    failures.run("non-finite values", non_finite)
+        for target in TARGETS:
+            failures.run(f"{name}, {target}", lambda f=function, s=sets, t=target: check(f, s, t))
+    for target in TARGETS:
+        failures.run(f"non-finite values, {target}", lambda t=target: non_finite(t))
+        failures.run(f"TF32, {target}", lambda t=target: in_tf32(t))
     for dtype in (torch.float32, torch.bfloat16):
         failures.run(f"convolutions {dtype}", lambda d=dtype: convolutions(d))
     failures.report("products")

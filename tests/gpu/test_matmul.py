@@ -151,6 +151,16 @@ def test_copies_in_stages(op, a, b, y, turned, tiles, monkeypatch):
     assert "nvvm.cp.async.shared.global" in text and "nvvm.ldmatrix" in text
 
 
+@pytest.mark.parametrize("columns", [1, 7, 33, 51, 63, 75, 97, 130])
+def test_rows_that_begin_anywhere_are_written_by_aligned_vectors(columns, monkeypatch):
+    """Without fused ops; each row's first vector starts at another column, and its ends are single elements."""
+    monkeypatch.setattr(emit_gpu_matmul, "SMALL", 0)
+    monkeypatch.setattr(emit_gpu_matmul, "choose_warp_tiles", lambda *sizes: STAGED["two steps a part"])
+    monkeypatch.setattr(emit_gpu_matmul, "_suits_tensor_cores", lambda p: True)
+    text = check("linear", (70, 40), (columns, 40), (70, columns), "bf16", bias=(columns,), options="{matrix=mma}")
+    assert "nvvm.shfl.sync  idx" in text and "vector<8xbf16>" in text
+
+
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("rows, depth_bytes", [(64, 64), (128, 64), (256, 128)])
 def test_lines_that_are_read_at_once_are_in_all_banks(rows, depth_bytes, turned):

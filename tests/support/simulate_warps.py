@@ -124,9 +124,9 @@ class WarpInstructions:
 
     def _nvvm_shfl_sync(self, op: ir.Operation, mask: np.ndarray) -> None:
         self.together(mask, 32, "a shuffle")
-        assert "bfly" in str(op.attributes["kind"])
-        _, value, distance, _ = (self.whole(self.env[v]) for v in op.operands)
-        self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
+        _, value, lane, _ = (self.whole(self.env[v]) for v in op.operands)
+        own = np.arange(self.lanes)
+        self.env[op.results[0]] = value[own ^ lane if "bfly" in str(op.attributes["kind"]) else own - own % 32 + lane]
 
     def _llvm_inline_asm(self, op: ir.Operation, mask: np.ndarray) -> None:
         assert ir.StringAttr(op.attributes["asm_string"]).value == "cvt.rna.tf32.f32 $0, $1;"

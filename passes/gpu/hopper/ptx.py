@@ -101,10 +101,10 @@ class Ptx:
         own = self.i32(b.binary("arith.divui", self.stage.thread(), b.constant(WARPGROUP, b.index)))
         return self.index(self.shuffle("idx", own, 0))
 
-    def shuffle(self, kind: str, value: ir.Value, lane: int) -> ir.Value:
+    def shuffle(self, kind: str, value: ir.Value, lane: int | ir.Value) -> ir.Value:
         """An i32 or f32 of lane `lane` (`idx`) or of lane `own xor lane` (`bfly`)."""
         b = self.b
-        operands = [b.constant(x, b.i32) for x in (FULL_MASK, lane, 31)]
+        operands = [x if isinstance(x, ir.Value) else b.constant(x, b.i32) for x in (FULL_MASK, lane, 31)]
         return b.value(
             "nvvm.shfl.sync",
             (operands[0], value, operands[1], operands[2]),

@@ -22,6 +22,7 @@ from ..gpu_kernel import GpuStage
 from ..hopper.ptx import Ptx
 from ..thread_values import LANE, ThreadValues, divisible
 from .problem import Product
+from .unaligned_rows import UnalignedRows
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Epilogue:
         self.element = ir.RankedTensorType(product.root.results[0].type).element_type
         self.halves = str(self.element) in ("f16", "bf16")
         self.width = next(w for w in (8 if self.halves else 2, 2, 1) if divisible(product.n, w))
+        self.shifts = self._shifts()
         self.ranges = Ranges()
         self.orders = {result: self._order(result) for result, _ in self.outputs}
 
@@ -61,11 +63,17 @@ class Epilogue:
         self.rows = [self._symbol("row", row + 8 * h, self.product.m) for h in range(2)]
         self.evaluators: dict[int, ThreadValues] = {}
         self.row_biases: list[ir.Value | None] | None = None
-        if self.width == 8:
-            for group in range(len(sums) // 16):
-                biases = [self._biases(4 * group + j) for j in range(4)]
-                for h in range(2):
-                    self._eight(group, h, sums, [pair[h] for pair in biases])
+        groups = len(sums) // 16
+        if self.width == 8 or self.shifts:
+            words = [self._words(group, sums) for group in range(groups)]
+            for h in range(2):
+                if self.shifts:
+                    self._shifted(h, [pair[h] for pair in words])
+                    continue
+                for group, pair in enumerate(words):
+                    made = self.b.value("vector.from_elements", pair[h], ir.VectorType.get([4], self.b.i32))
+                    made = self.b.value("vector.bitcast", (made,), ir.VectorType.get([8], self.element))
+                    self._write(8, dims.floordiv(self.column, 8) + 4 * group + dims.symbol("quad"), h, made)
             return
         for j in range(len(sums) // 4):
             biases = self._biases(j)
@@ -74,18 +82,34 @@ class Epilogue:
                 self._pair(j, h, self._rounded(sums[i : i + 2], biases[h]))
 
     # -- one store -------------------------------------------------------------------------------------------------
-    def _eight(self, group: int, h: int, sums: Sequence[ir.Value], biases: Sequence[ir.Value | None]) -> None:
-        b = self.b
-        words = []
-        for j, bias in enumerate(biases):
-            i = 4 * (4 * group + j) + 2 * h
-            pair = self._rounded(sums[i : i + 2], bias)
-            word = b.value("vector.bitcast", (pair,), ir.VectorType.get([1], b.i32))
-            words.append(b.value("vector.extract", (word,), b.i32, static_position=ir.DenseI64ArrayAttr.get([0])))
-        words = self.ptx.quad_transpose(words, self.ptx.i32(dims.symbol("quad")))
-        made = b.value("vector.from_elements", words, ir.VectorType.get([4], b.i32))
-        made = b.value("vector.bitcast", (made,), ir.VectorType.get([8], self.element))
-        self._write(8, dims.floordiv(self.column, 8) + 4 * group + dims.symbol("quad"), h, made)
+    def _words(self, group: int, sums: Sequence[ir.Value]) -> list[list[ir.Value]]:
+        """Of both rows the eight columns that this lane has of a group of 32, after an exchange: four i32."""
+        b, made = self.b, []
+        biases = [self._biases(4 * group + j) for j in range(4)]
+        for h in range(2):
+            words = []
+            for j, bias in enumerate(biases):
+                i = 4 * (4 * group + j) + 2 * h
+                pair = self._rounded(sums[i : i + 2], bias[h])
+                word = b.value("vector.bitcast", (pair,), ir.VectorType.get([1], b.i32))
+                words.append(b.value("vector.extract", (word,), b.i32, static_position=ir.DenseI64ArrayAttr.get([0])))
+            made.append(self.ptx.quad_transpose(words, self.ptx.i32(dims.symbol("quad"))))
+        return made
+
+    def _shifts(self) -> bool:
+        """True if rows begin anywhere, and all that is written is the root's result itself."""
+        itself = [result for result, _ in self.outputs] == [self.product.root.results[0]]
+        return self.halves and itself and self.width < 8
+
+    def _shifted(self, h: int, words: Sequence[Sequence[ir.Value]]) -> None:
+        """Store row `h` by 16 bytes from where its memory is aligned."""
+        p, row, limits = self.product, self.rows[h], self.column_limits
+        conditions = self.ptx.within(row, self.row_limits.first, self.row_limits.end)
+        column = self.column if limits.first is None else dims.dim_max(self.column, limits.first)
+        end = self.column + 32 * len(words)
+        end = end if limits.end is None else dims.dim_min(end, limits.end)
+        rows = UnalignedRows(self.stage, self.ptx, self.outputs[0][1])
+        rows.write((self.batch * p.m + row) * p.n, self.column, words, conditions, column, end)
 
     def _pair(self, j: int, h: int, pair: ir.Value) -> None:
         place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
