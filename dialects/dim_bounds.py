@@ -9,8 +9,8 @@ if TYPE_CHECKING:  # dims.py imports this file
     from .dims import Dim
 
 
-def bounds(dim: Dim, ranges: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
-    """Inclusive lower and upper bound of `dim` when symbol `n` lies in `ranges[n]` (upper None: unbounded)."""
+def bounds(dim: Dim, ranges: Mapping[str, tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
+    """Inclusive lower and upper bound of `dim` when symbol `n` lies in `ranges[n]` (None: unbounded)."""
     if isinstance(dim, int):
         return dim, dim
     low: int | None = 0
@@ -30,7 +30,7 @@ def bounds(dim: Dim, ranges: Mapping[str, tuple[int, int | None]]) -> tuple[int 
     return low, high
 
 
-def _atom_bounds(atom: object, ranges: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
+def _atom_bounds(atom: object, ranges: Mapping[str, tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
     if isinstance(atom, str):
         return ranges.get(atom, (None, None))
     function, a, b = atom  # type: ignore[misc]

@@ -149,20 +149,32 @@ def bind_eager(op: Any) -> Callable[..., Any]:
 
 
 def symbol_range(symint: torch.SymInt, name: str) -> tuple[int, int | None]:
-    """Inclusive bounds that torch knows for symbol `name` of `symint`'s ShapeEnv; None: unbounded."""
+    """Inclusive bounds that torch knows for symbol `name` of `symint`'s ShapeEnv, which is a size; None: unbounded."""
+    low, high = known_range(symint, name)
+    return max(low or 0, 0), high
+
+
+def known_range(symint: torch.SymInt, name: str) -> tuple[int | None, int | None]:
+    """The same for a symbol that may be negative."""
     env = symint.node.shape_env
     try:
-        return bounds(next(r for s, r in env.var_to_range.items() if s.name == name))
+        return _bounds(next(r for s, r in env.var_to_range.items() if s.name == name))
     except (AttributeError, StopIteration):
-        return 0, None
+        return None, None
 
 
 def bounds(known: Any) -> tuple[int, int | None]:
     """Inclusive bounds of a size from torch's ValueRanges; None: unbounded."""
-    low, high = known.lower, known.upper
+    low, high = _bounds(known)
+    return max(low or 0, 0), high
+
+
+def _bounds(known: Any) -> tuple[int | None, int | None]:
     # "unbounded" is int_oo, sympy's oo or a number near 2**63
-    top = int(high) if getattr(high, "is_Integer", False) and int(high) < 2**48 else None
-    return (int(low) if getattr(low, "is_Integer", False) and int(low) >= 0 else 0), top
+    low, high = (
+        int(x) if getattr(x, "is_Integer", False) and abs(int(x)) < 2**48 else None for x in (known.lower, known.upper)
+    )
+    return low, high
 
 
 def tensor_offset() -> int | None:

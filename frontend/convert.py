@@ -73,6 +73,10 @@ class Context:
         """The type of a value."""
         return self.graph.types[value.id]
 
+    def bounds(self, number: Expr) -> tuple[int | None, int | None]:
+        """Inclusive bounds of a symbolic number that follow from what torch knows of its symbols; None: unbounded."""
+        return dims.bounds(number, {n: compat.known_range(self._symbols[n], n) for n in dims.symbols(number)})
+
     def cast(self, value: Value, dtype: str) -> Value:
         """`value` as `dtype`; itself if it is that already."""
         return value if self.type(value).dtype == dtype else self.op("cast", value, dtype=dtype)

@@ -7,8 +7,9 @@ from typing import Any
 
 from ...dialects.op import normalize_dim
 from .creation import literal
+from .positions import from_start, slice_start
 from .registry import Value, aten, require
-from .scatter import index_add, slice_start
+from .scatter import index_add
 from .tensor_algebra import diagonal_scatter
 from .tensor_math import T
 
@@ -16,14 +17,13 @@ from .tensor_math import T
 @aten("select_backward")
 def select_backward(c: Any, grad: Value, sizes: Sequence[Any], dim: int, index: Any) -> Value:
     d = normalize_dim(dim, len(sizes))
-    at = sizes[d] + index if isinstance(index, int) and index < 0 else index
-    return _placed(T(c, grad).unsqueeze(d), sizes, d, at, 1)
+    return _placed(T(c, grad).unsqueeze(d), sizes, d, from_start(c, index, sizes[d]), 1)
 
 
 @aten("slice_backward")
 def slice_backward(c: Any, grad: Value, sizes: Sequence[Any], dim: int, start: Any, end: Any, step: int) -> Value:
     d = normalize_dim(dim, len(sizes))
-    return _placed(T(c, grad), sizes, d, slice_start(start, sizes[d]), step)
+    return _placed(T(c, grad), sizes, d, slice_start(c, start, end, sizes[d], c.type(grad).shape[d], step), step)
 
 
 @aten("diagonal_backward")

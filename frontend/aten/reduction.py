@@ -8,7 +8,7 @@ from typing import Any
 
 from ...dialects import dtypes
 from ...dialects.op import normalize_dim
-from .registry import Unsupported, Value, add, aten
+from .registry import Unsupported, Value, add, aten, require
 from .tensor_math import T
 
 Axes = int | Sequence[int] | None
@@ -159,6 +159,7 @@ def _extreme_with_index(op: str) -> Any:
 def _position(op: str) -> Any:
     def convert(c: Any, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         t = T(c, x)
+        require(t.dtype != "bool", "bool, which eager refuses")
         made = t.op(op, dims=_dims(t, dim), keepdim=False)
         return made.reshape(*c.out_type.shape).value
 

@@ -8,6 +8,7 @@ from typing import Any
 from ...dialects.dims import Dim
 from ...dialects.dtypes import is_float
 from ...dialects.op import normalize_dim
+from .positions import from_start, slice_start
 from .registry import Unsupported, Value, aten, require
 from .tensor_math import T
 
@@ -115,6 +116,20 @@ def _slices(
     return made.reshape(*t.shape).value
 
 
+@aten("histc")
+def histc(c: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
+    """Counts in `bins` equal parts of `min … max`; `max` lies in the last part, and what is outside in none."""
+    require(min < max, "bounds that depend on the data")
+    t = T(c, x)
+    t = t.reshape(t.numel(*range(t.rank)))
+    part = ((t - float(min)) * float(bins) / float(max - min)).op("clamp", low=0.0, high=bins - 1.0)
+    outside = t.lt(float(min)) | t.gt(float(max)) | t.ne(t)
+    place = outside.where(float(bins), part).to("i64")
+    counts = T(c, c.scalar(0, t.dtype, (bins + 1,)))
+    ones = c.scalar(1, t.dtype, t.shape)
+    return T(c, _scatter(c, counts.value, 0, place.value, ones, "add")).slice(0, 0, bins).value
+
+
 @aten("index_add")
 def index_add(c: Any, x: Value, dim: int, index: Value, src: Value, *, alpha: Any = 1) -> Value:
     require(c.type(x).dtype != "bool", "bool")
@@ -197,35 +212,24 @@ def masked_scatter(c: Any, x: Value, mask: Value, source: Value) -> Value:
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------
-def slice_start(start: Dim | None, size: Dim) -> Dim:
-    """The first position of a Python slice over a dim of `size`; for symbols, eager's guards say which case it is."""
-    if start is None:
-        return 0
-    if isinstance(start, int) and isinstance(size, int):
-        return slice(start, None).indices(size)[0]
-    return size + start if isinstance(start, int) and start < 0 else start
-
-
 @aten("slice_scatter")
 def slice_scatter(
     c: Any, x: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Value:
-    """The source has the size of the slice, so its end needs no thought."""
+    """The source has the size of the slice."""
     t, s = T(c, x), T(c, src)
     d = normalize_dim(dim, t.rank)
     require(isinstance(step, int), "a symbolic step")
     s = s.to(t.dtype).expand(*(s.shape[k] if k == d else n for k, n in enumerate(t.shape)))
-    return _slice_scatter(t, s, d, slice_start(start, t.shape[d]), step)
+    return _slice_scatter(t, s, d, slice_start(c, start, end, t.shape[d], s.shape[d], step), step)
 
 
 @aten("select_scatter")
 def select_scatter(c: Any, x: Value, src: Value, dim: int, index: Any) -> Value:
     t = T(c, x)
     d = normalize_dim(dim, t.rank)
-    if isinstance(index, int) and index < 0:
-        index = t.shape[d] + index
     s = T(c, src).to(t.dtype).unsqueeze(d)
-    return _slice_scatter(t, s, d, index, 1)
+    return _slice_scatter(t, s, d, from_start(c, index, t.shape[d]), 1)
 
 
 def _slice_scatter(t: T, s: T, d: int, start: Dim, step: int) -> Value:

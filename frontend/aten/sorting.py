@@ -38,6 +38,7 @@ def msort(c: Any, x: Value) -> Value:
 @aten("topk")
 def topk(c: Any, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple:
     require(isinstance(k, int), "a symbolic number of elements")
+    require(c.type(x).dtype != "bool", "bool, which eager refuses")
     return c.op("topk", x, k=k, dim=dim, largest=bool(largest), sorted=True)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...dialects.dims import Dim, Expr, dim_max, dim_min, product
+from ...dialects.dims import Dim, product
 from ...dialects.op import normalize_dim
 from ...dialects.strides import row_major
+from .positions import from_start, slice_start
 from .registry import Value, aten, require
 from .tensor_math import T
 
@@ -65,26 +66,14 @@ def slice_(c: Any, x: Value, dim: int = 0, start: Any = None, end: Any = None, s
     size = c.out_type.shape[d]
     if size == t.shape[d] and step == 1:
         return x
-    return t.slice(d, _start(start, t.shape[d]), size, step).value
-
-
-def _start(start: Any, size: Dim) -> Dim:
-    """Where a slice begins: negative positions count from the end, and all are brought into `0 .. size`."""
-    if start is None or (isinstance(start, int) and start == 0):
-        return 0
-    if isinstance(start, Expr):
-        return start  # torch has guarded that it lies within the size
-    if start < 0:
-        return dim_max(size + start, 0) if isinstance(size, int) else size + start
-    return dim_min(start, size) if isinstance(size, int) else start
+    return t.slice(d, slice_start(c, start, end, t.shape[d], size, step), size, step).value
 
 
 @aten("select.int", "select_copy.int")
 def select(c: Any, x: Value, dim: int, index: Any) -> Value:
     t = T(c, x)
     d = normalize_dim(dim, t.rank)
-    at = t.shape[d] + index if isinstance(index, int) and index < 0 else index
-    return t.slice(d, at, 1).reshape(*c.out_type.shape).value
+    return t.slice(d, from_start(c, index, t.shape[d]), 1).reshape(*c.out_type.shape).value
 
 
 @aten("narrow", "narrow_copy")
@@ -92,7 +81,7 @@ def narrow(c: Any, x: Value, dim: int, start: Any, length: Any) -> Value:
     t = T(c, x)
     d = normalize_dim(dim, t.rank)
     require(not isinstance(start, Value), "narrow from a tensor")
-    return t.slice(d, _start(start, t.shape[d]), c.out_type.shape[d]).value
+    return t.slice(d, from_start(c, start, t.shape[d]), c.out_type.shape[d]).value
 
 
 @aten("split.Tensor", "split_with_sizes", "split.sizes", "chunk", "unsafe_split.Tensor", "unsafe_split_with_sizes")

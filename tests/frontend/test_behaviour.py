@@ -394,3 +394,11 @@ def test_dynamo_does_not_look_into_backward():
 
 def test_tensors_made_in_the_function():
     check(lambda x: x[torch.tensor([1, 0])] + torch.tensor(2.5), X)
+
+
+@pytest.mark.parametrize("f", [torch.argmax, torch.argmin, lambda x: x.topk(1)], ids=["argmax", "argmin", "topk"])
+def test_bool_is_refused_where_eager_refuses_it(f):
+    x = torch.tensor([True, False])
+    for call in (f, torch.compile(f, backend="lamina")):
+        with pytest.raises(RuntimeError, match="not support bool"):
+            call(x)

@@ -1,0 +1,37 @@
+"""Slices of symbolic sizes: where they begin, at every size, whether torch guards on it or not."""
+
+import pytest
+import torch
+from torch.fx.experimental import _config
+
+from lamina.frontend.stats import COUNTERS
+
+SLICES = {
+    "last five hundred": lambda x, y: x[-500:] * 2,
+    "the same, every other": lambda x, y: x[-9::2] * 2,
+    "between ends": lambda x, y: x[-9:-2] * 2,
+    "from the third": lambda x, y: x[3:] * 2,
+    "up to five hundred": lambda x, y: x[:500] * 2,
+    "up to the smaller": lambda x, y: x[: min(500, x.shape[0])] * 2,
+    "as many as another has": lambda x, y: x[-y.shape[0] :] * 2,
+    "behind as many": lambda x, y: x[y.shape[0] :] * 2,
+    "narrow": lambda x, y: x.narrow(0, -3, 2) * 2,
+    "element": lambda x, y: x[-2] * 2,
+    "written": lambda x, y: torch.slice_scatter(x, x[-9:] * 2, 0, -9),
+}
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "oblivious"])
+@pytest.mark.parametrize("name", SLICES)
+def test_slice(name, guarded, monkeypatch):
+    monkeypatch.setenv("LAMINA_INTERPRET", "1")
+    torch._dynamo.reset()
+    COUNTERS.reset()
+    f = SLICES[name]
+    with _config.patch(backed_size_oblivious=not guarded):
+        compiled = torch.compile(f, backend="lamina", dynamic=True)
+        for size in (7, 600, 8):
+            x, y = torch.randn(size, 4), torch.randn(5, 2)
+            torch.testing.assert_close(compiled(x, y), f(x, y), rtol=0, atol=0)
+    if guarded or name != "as many as another has":  # an unguarded -n may be 0
+        assert not COUNTERS.snapshot()["fallback"]
