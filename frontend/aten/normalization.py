@@ -234,3 +234,13 @@ def batch_norm_training(c: Any, x: Value, weight: Any, bias: Any, eps: float) ->
 def _blend(old: T, new: T, momentum: float) -> T:
     wide = old.wide()
     return wide * (1.0 - momentum) + new.to(wide.dtype) * float(momentum)
+
+
+@aten("_weight_norm_interface")
+def weight_norm(c: Any, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
+    """`v * (g / norm)` and the norms, over all dims of `v` but `dim`."""
+    t = T(c, v)
+    wide = t.wide()
+    others = [d for d in range(t.rank) if d != dim % t.rank]
+    norm = (wide * wide).sum(others, keepdim=True).op("sqrt")
+    return (wide * (T(c, g).to(wide.dtype) / norm)).to(t.dtype).value, norm.to(c.out_type[1].dtype).value

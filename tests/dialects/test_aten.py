@@ -127,6 +127,34 @@ CASES = {
         lambda a: (a.to(I32), a.to(BF16), a.to(BOOL), a.byte(), a.to(torch.int8)),
         torch.tensor([-1.5, 250.2, 0.3]),
     ),
+    "histogram": (
+        lambda a: (torch.histc(a, 4, -1, 2), torch.histc(a, 6, 0, 5)),
+        torch.tensor([-1.0, -0.26, -0.25, 0.5, 1.9, 2.0, 2.1, 5.0, NAN, INF, -INF, 0.0, 3.0]),
+    ),
+    "weight_norm": (
+        lambda v, g, h: (*torch._weight_norm_interface(v, g, 0), *torch._weight_norm_interface(v, h, 2)),
+        x(4, 3, 5),
+        x(4, 1, 1, seed=1),
+        x(1, 1, 5, seed=2),
+    ),
+    # encoder layers of torch.nn without gradients
+    "encoder_layer": (
+        lambda a, m, *w: (
+            torch._transformer_encoder_layer_fwd(a, 8, 2, *w[:4], True, False, 1e-5, *w[4:], m, 1)
+            + torch._transformer_encoder_layer_fwd(a, 8, 2, *w[:4], False, True, 1e-5, *w[4:])
+        ),
+        x(2, 5, 8),
+        torch.tensor([[0, 0, 0, 0, 0], [0, 0, 1, 1, 1]], dtype=BOOL),
+        *(x(*s, seed=i) for i, s in enumerate(((24, 8), (24,), (8, 8), (8,), (8,), (8,), (8,), (8,)))),
+        *(x(*s, seed=i) for i, s in enumerate(((12, 8), (12,), (8, 12), (8,)))),
+    ),
+    "attention_of_pairs": (
+        lambda a, b, m, *w: torch._native_multi_head_attention(a, b, b, 8, 2, *w, m, True, False, 0),
+        x(2, 5, 8),
+        x(2, 5, 8, seed=1),
+        torch.ones(5, 5, dtype=BOOL).tril(-1),
+        *(x(*s, seed=i) for i, s in enumerate(((24, 8), (24,), (8, 8), (8,)))),
+    ),
     # views
     "reshapes": (
         lambda a: (a.view(-1), a.flatten(1), a.unsqueeze(1), a[None].squeeze(0), a.reshape(4, -1)),
@@ -202,7 +230,18 @@ CASES = {
         torch.tensor(3.14),
     ),
 }
-STATIC = ("zero_dims", "rearranged", "pixel_shuffle", "windows", "reshapes", "splits", "triangles", "padded")
+STATIC = (
+    "encoder_layer",
+    "attention_of_pairs",
+    "zero_dims",
+    "rearranged",
+    "pixel_shuffle",
+    "windows",
+    "reshapes",
+    "splits",
+    "triangles",
+    "padded",
+)
 IMAGES = {
     "nearest": lambda a: (F.interpolate(a, scale_factor=2), F.interpolate(a, size=(5, 7)), F.interpolate(a, (2, 2))),
     "bilinear": lambda a: (
