@@ -72,6 +72,7 @@ class Device(gpu_device.Device):
     """One GPU and its primary context."""
 
     kind, arch, dlpack = "cuda", "nvptx64", dlpack.CUDA
+    event_create, event_destroy = "EventCreate", "EventDestroy_v2"
 
     def __init__(self, index: int):
         cu = driver()

@@ -52,6 +52,10 @@ class DeviceArray:
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)} on {self.device.kind}:{self.device.index}>"
 
+    def is_freed_after(self, stream: int) -> bool:
+        """Is its memory ours, and freed in the order of `stream`?"""
+        return isinstance(self._owner, Memory) and self._owner.stream == stream
+
     def copy(self) -> DeviceArray:
         """A copy on the device."""
         made = DeviceArray.empty(self.device, self.shape, self.dtype, self.stream)

@@ -15,6 +15,7 @@ from . import gpu_entry
 from .arrays import ITEM_SIZE
 from .errors import LaminaRuntimeError
 from .gpu_array import DeviceArray, on_device
+from .gpu_pending import Pending
 from .gpu_program import DEVICE_ALIGN, GpuProgram
 from .program import Constants, OutputSpec, Prepared
 from .signature import Signature
@@ -37,6 +38,7 @@ class GpuCaller:
         self.given = [n for n in range(len(plan["inputs"])) if n not in states]
         self.arguments = [*self.given, *states]  # the number of the input that each argument of a call is
         self.scalars = {n for n, i in enumerate(plan["inputs"]) if i["kind"] == "scalar"}
+        self._pending = Pending(program.device)
         self.changed: Callable[[], None] = lambda: None
         self.call = gpu_entry.bind(self, launcher) if launcher else self.general
 
@@ -70,7 +72,11 @@ class GpuCaller:
         prepared = program.prepare(self.signature.bind(shapes, scalars))
         buffers = [DeviceArray.empty(device, b.shape, b.dtype, stream) for b in prepared.buffers]
         inputs = [a.pointer if a else 0 for a in arrays]
+        self._pending.drop()
         program.run(prepared, inputs, [b.pointer for b in buffers], self.constants, stream=stream)
+        foreign = [a for a in arrays if a is not None and not a.is_freed_after(stream)]
+        if foreign:
+            self._pending.keep(foreign, stream)
         for number, value in zip(self.arguments, values):
             array = arrays[number]
             if array is not None and program.plan["inputs"][number]["mutated"] and isinstance(value, np.ndarray):

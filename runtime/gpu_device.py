@@ -95,6 +95,8 @@ class Device(ABC):
     kind: str
     arch: str
     dlpack: int
+    event_create: str  # what `driver_function` calls the functions whose names differ beyond the prefix
+    event_destroy: str
     index: int
     sms: int  # multiprocessors
     context: int  # what `current_context` of the driver (gpu_table.py) finds when the device is current

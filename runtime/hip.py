@@ -89,6 +89,7 @@ class Device(gpu_device.Device):
     """One GPU."""
 
     kind, arch, dlpack = "hip", "amdgcn", dlpack.ROCM
+    event_create, event_destroy = "EventCreateWithFlags", "EventDestroy"
 
     def __init__(self, index: int):
         hip = driver()

@@ -249,6 +249,22 @@ def test_tensors_of_torch_are_read_natively(load, monkeypatch):
         model(torch.empty(70, 12).as_subclass(Tensor).t(), tensors[1])
 
 
+def test_what_other_streams_free_is_kept_until_it_was_read(load):
+    model, fake, slow = load(two_softmaxes())
+    x, w = operands()
+    fake.fail["cuEventQuery"] = 600  # not yet there
+    other = given(model, x, w, stream=0x70)
+    addresses = {a.pointer for a in other}
+    model(*other, stream=0x77)
+    del other
+    slow.clear()  # it holds the arrays too
+    model(x, w)
+    assert addresses <= set(fake._memory)
+    del fake.fail["cuEventQuery"]
+    model(x, w)
+    assert not addresses & set(fake._memory)
+
+
 def test_an_array_interface_is_read_in_place(load):
     model, fake, _ = load(two_softmaxes())
     x, w = operands()

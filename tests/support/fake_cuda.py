@@ -145,6 +145,9 @@ class FakeDriver:
     def _cuMemcpyAsync(self, to: int, source: int, size: int, stream: int) -> None:
         ctypes.memmove(to, source, size)
 
+    def _cuEventCreate(self, to: int, flags: int) -> None:
+        put(to, 1)
+
     # -- code ----------------------------------------------------------------------------------------------------------
     def _cuModuleLoadData(self, to: int, image: int) -> None:
         put(to, 1)
@@ -230,6 +233,11 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemFreeHost": (P,),
     "cuMemHostGetDevicePointer_v2": (P, P, U),
     "cuMemcpyAsync": (P, P, Z, P),
+    "cuEventCreate": (P, U),
+    "cuEventRecord": (P, P),
+    "cuEventQuery": (P,),
+    "cuEventSynchronize": (P,),
+    "cuEventDestroy_v2": (P,),
     "cuModuleLoadData": (P, P),
     "cuLinkCreate_v2": (U, P, P, P),
     "cuLinkAddData_v2": (P, I, P, Z, P, U, P, P),

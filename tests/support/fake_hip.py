@@ -165,6 +165,9 @@ class FakeHip:
     def _hipMemsetAsync(self, to: int, value: int, size: int, stream: int) -> None:
         ctypes.memset(to, value, size)
 
+    def _hipEventCreateWithFlags(self, to: int, flags: int) -> None:
+        _put(to, 1)
+
     # -- code --------------------------------------------------------------------------------------------------------
     def _hipModuleLoadData(self, to: int, image: int) -> int:
         header = ctypes.string_at(image, 64)
@@ -267,6 +270,11 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipMemcpyAsync": (P, P, Z, I, P),
     "hipMemcpyDtoDAsync": (P, P, Z, P),
     "hipMemsetAsync": (P, I, Z, P),
+    "hipEventCreateWithFlags": (P, U),
+    "hipEventRecord": (P, P),
+    "hipEventQuery": (P,),
+    "hipEventSynchronize": (P,),
+    "hipEventDestroy": (P,),
     "hipModuleLoadData": (P, P),
     "hipModuleUnload": (P,),
     "hipModuleGetFunction": (P, P, P),

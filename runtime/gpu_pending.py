@@ -1,0 +1,72 @@
+"""Arrays that work on a device may still read: their owners must not reuse the memory before that work is done.
+
+    pending.keep(arrays, stream)     what has been enqueued on the stream reads them
+    pending.drop()                   lets go of those whose readers are done
+
+An array of the stream that reads it needs none of this: its memory is freed in the stream's order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from typing import Any
+
+from .gpu_device import Device
+
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING and hipEventDisableTiming
+
+
+class _Event:
+    """A point in a stream's work."""
+
+    def __init__(self, device: Device, stream: int):
+        device.use()
+        self._device, self._handle = device, ctypes.c_void_p()
+        made = device.driver_function(device.event_create)(ctypes.byref(self._handle), _NO_TIMING)
+        device.check(made, "making an event")
+        device.check(device.driver_function("EventRecord")(self._handle, ctypes.c_void_p(stream)), "recording an event")
+
+    def passed(self) -> bool:
+        """True once the device has come there."""
+        return self._device.driver_function("EventQuery")(self._handle) == 0
+
+    def wait(self) -> None:
+        """Wait until it has."""
+        self._device.driver_function("EventSynchronize")(self._handle)
+
+    def __del__(self) -> None:
+        try:
+            if self._handle:
+                self._device.driver_function(self._device.event_destroy)(self._handle)
+        except Exception:  # the process is ending
+            pass
+
+
+class Pending:
+    """What enqueued work reads, in the order in which it was enqueued; any thread may call."""
+
+    def __init__(self, device: Device):
+        self._device, self._lock = device, threading.Lock()
+        self._kept: deque[tuple[_Event, Any]] = deque()
+
+    def keep(self, owners: Any, stream: int) -> None:
+        """Keep `owners` until what has been enqueued on `stream` is done."""
+        event = _Event(self._device, stream)
+        with self._lock:
+            self._kept.append((event, owners))
+
+    def drop(self) -> None:
+        """Let go of what is not read any more."""
+        done = []  # goes after the lock is free: owners may run any code when they go
+        with self._lock:
+            while self._kept and self._kept[0][0].passed():
+                done.append(self._kept.popleft())
+
+    def __del__(self) -> None:
+        try:
+            for event, _ in self._kept:
+                event.wait()
+        except Exception:  # the process is ending
+            pass
