@@ -116,20 +116,6 @@ def _slices(
     return made.reshape(*t.shape).value
 
 
-@aten("histc")
-def histc(c: Any, x: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
-    """Counts in `bins` equal parts of `min … max`; `max` lies in the last part, and what is outside in none."""
-    require(min < max, "bounds that depend on the data")
-    t = T(c, x)
-    t = t.reshape(t.numel(*range(t.rank)))
-    part = ((t - float(min)) * float(bins) / float(max - min)).op("clamp", low=0.0, high=bins - 1.0)
-    outside = t.lt(float(min)) | t.gt(float(max)) | t.ne(t)
-    place = outside.where(float(bins), part).to("i64")
-    counts = T(c, c.scalar(0, t.dtype, (bins + 1,)))
-    ones = c.scalar(1, t.dtype, t.shape)
-    return T(c, _scatter(c, counts.value, 0, place.value, ones, "add")).slice(0, 0, bins).value
-
-
 @aten("index_add")
 def index_add(c: Any, x: Value, dim: int, index: Value, src: Value, *, alpha: Any = 1) -> Value:
     require(c.type(x).dtype != "bool", "bool")
