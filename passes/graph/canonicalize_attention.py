@@ -1,10 +1,12 @@
-"""Rewrites of attention: keys and values that a program repeats for every query head of a group are shared instead."""
+"""Rewrites of attention: repeated keys and values are shared by query heads, masks that are known are not read."""
 
 from __future__ import annotations
 
 from mlir import ir
 
+from ...dialects.dtypes import is_float
 from ...dialects.mlir_types import type_of
+from .attention_masks import Mask, is_causal
 from .rewriter import Match, Patterns, Replacement
 
 ATTENTION = Patterns()
@@ -19,6 +21,18 @@ def shared_heads(m: Match) -> Replacement:
         return None
     attributes = {**m.attributes, "gqa": m.attributes["gqa"] * group}
     return tuple(m.build("attention", [q, keys, values, mask], **attributes).owner.results)
+
+
+@ATTENTION.pattern("attention")
+def causal_mask(m: Match) -> Replacement:
+    """Attention with a mask that is known to keep just the keys `j <= i` is causal."""
+    q, k, v, mask = m.operands
+    if mask is None or q is None or k is None or m.attributes["causal"]:
+        return None
+    given = Mask(mask, keep=None if is_float(type_of(mask).dtype) else True)
+    if not is_causal(m, given, (*type_of(q).shape[:-1], type_of(k).shape[-2])):
+        return None
+    return tuple(m.build("attention", [q, k, v, None], **{**m.attributes, "causal": True}).owner.results)
 
 
 def share_heads(m: Match, k: ir.Value, v: ir.Value) -> tuple[int, ir.Value, ir.Value]:

@@ -106,6 +106,23 @@ func.func @shared_heads(%q: tensor<1x4x3x8xf32>, %k: tensor<1x2x5x8xf32>) -> (te
 
 // -----
 
+// A mask that is known to keep the keys up to the query's is no operand, however it is made; another one stays.
+// CHECK-LABEL: @causal_mask
+// CHECK: "lamina.attention"(%arg0, %arg0, %arg0) {causal = true
+// CHECK: "lamina.attention"(%arg0, %arg0, %arg0, %{{.*}}) {causal = false
+func.func @causal_mask(%q: tensor<1x2x4x8xf32>) -> (tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>) {
+  %i = "lamina.iota"() {dtype = i64, size = ["4"], start = 0 : i64, step = 1 : i64} : () -> tensor<4xi64>
+  %row = "lamina.reshape"(%i) {shape = ["1", "1", "4", "1"]} : (tensor<4xi64>) -> tensor<1x1x4x1xi64>
+  %key = "lamina.reshape"(%i) {shape = ["1", "1", "1", "4"]} : (tensor<4xi64>) -> tensor<1x1x1x4xi64>
+  %le = "lamina.le"(%key, %row) : (tensor<1x1x1x4xi64>, tensor<1x1x4x1xi64>) -> tensor<1x1x4x4xi1>
+  %0:2 = "lamina.attention"(%q, %q, %q, %le) {causal = false, scale, gqa = 1 : i64} : (tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x1x4x4xi1>) -> (tensor<1x2x4x8xf32>, tensor<1x2x4xf32>)
+  %lt = "lamina.lt"(%key, %row) : (tensor<1x1x1x4xi64>, tensor<1x1x4x1xi64>) -> tensor<1x1x4x4xi1>
+  %1:2 = "lamina.attention"(%q, %q, %q, %lt) {causal = false, scale, gqa = 1 : i64} : (tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>, tensor<1x1x4x4xi1>) -> (tensor<1x2x4x8xf32>, tensor<1x2x4xf32>)
+  return %0#0, %1#0 : tensor<1x2x4x8xf32>, tensor<1x2x4x8xf32>
+}
+
+// -----
+
 // A mask of zeros, or of true, is none.
 // CHECK-LABEL: @no_mask
 // CHECK-NEXT: %0:2 = "lamina.attention"(%arg0, %arg0, %arg0) {causal = false
