@@ -16,7 +16,7 @@ def reinplace(module: ir.Module) -> None:
     """Mark launches of updates (`slice_scatter`, `index_put`, `scatter`) that may write over their first operand.
 
     The operand is an argument that gets a new value after the call (`lamina.mutates`), or a result of another launch;
-    no later launch reads it, and it is not returned.
+    no later launch reads it, and it is not returned. Launches that read it and do not need the update are moved before it.
 
     Before:
     ```mlir
@@ -48,25 +48,49 @@ def reinplace(module: ir.Module) -> None:
     entries = functions(module)
     if "main" not in entries:
         return
-    flow = read_function(entries["main"])
     kernels = {name: f for name, f in entries.items() if "lamina.kind" in f.attributes}
+    flow = _read_first(entries["main"], kernels)
     replaced = _replaced_arguments(flow)
     overwritten: set[int] = set()
     with module.context:
-        for node in flow.nodes:
-            if node.name != "launch":
-                continue
-            kernel = kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value]
-            pair = _update(kernel)
-            if pair is None:
-                continue
-            operand, result = pair
+        for node, operand, result in _updates(flow, kernels):
             source = node.operands[operand]
             assert source is not None
-            if source in overwritten or not _may_overwrite(flow, node, source, replaced):
+            if source in overwritten or not _is_free(flow, source, replaced) or _later_readers(flow, node, source):
                 continue
             node.op.attributes["inplace"] = ir.DenseI64ArrayAttr.get([operand, result])
             overwritten.add(source)
+
+
+def _read_first(function: ir.Operation, kernels: dict[str, ir.Operation]) -> Dataflow:
+    """The function after the launches that read what an update may overwrite have been moved before it, where they can be."""
+    flow = read_function(function)
+    replaced = _replaced_arguments(flow)
+    for op, operand in [(node.op, operand) for node, operand, _ in _updates(flow, kernels)]:
+        node = next(n for n in flow.nodes if n.op == op)
+        source = node.operands[operand]
+        assert source is not None
+        late = _later_readers(flow, node, source) if _is_free(flow, source, replaced) else set()
+        for n in reversed(flow.nodes[node.index + 1 :]):  # what they need goes with them
+            if n in late:
+                late.update(m for v in n.inputs if (m := flow.producer[v]) is not None and m.index >= node.index)
+        if not late or node in late:
+            continue
+        for n in sorted(late, key=lambda n: n.index):
+            n.op.move_before(op)
+        flow = read_function(function)
+    return flow
+
+
+def _updates(flow: Dataflow, kernels: dict[str, ir.Operation]) -> list[tuple[Node, int, int]]:
+    """The launches of updates, with the operand that each updates and the result."""
+    found = []
+    for node in flow.nodes:
+        if node.name == "launch":
+            pair = _update(kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value])
+            if pair is not None:
+                found.append((node, *pair))
+    return found
 
 
 def _update(kernel: ir.Operation) -> tuple[int, int] | None:
@@ -94,15 +118,18 @@ def _replaced_arguments(flow: Dataflow) -> set[int]:
     return {names.index(m) for m in mutates if m in names}
 
 
-def _may_overwrite(flow: Dataflow, node: Node, source: int, replaced: set[int]) -> bool:
-    """True if nothing reads the buffer of `source` after `node`."""
+def _is_free(flow: Dataflow, source: int, replaced: set[int]) -> bool:
+    """True if the buffer of `source` may be overwritten once it has been read."""
     producer = flow.producer[source]
     if source not in replaced if producer is None else producer.name != "launch":
         return False  # the caller's, a weight, a persistent buffer, or a view of something
-    aliases = _views_of(flow, source)
-    if aliases & set(flow.returned):
-        return False
-    return all(n.index <= node.index for v in aliases for n in flow.users[v] if n.category != "view")
+    return not _views_of(flow, source) & set(flow.returned)
+
+
+def _later_readers(flow: Dataflow, node: Node, source: int) -> set[Node]:
+    """The launches after `node` that read the buffer of `source`."""
+    users = (n for v in _views_of(flow, source) for n in flow.users[v])
+    return {n for n in users if n.index > node.index and n.category != "view"}
 
 
 def _views_of(flow: Dataflow, value: int) -> set[int]:

@@ -35,3 +35,19 @@ func.func @main(%x: tensor<8x4xf32>, %y: tensor<1x4xf32>) -> tensor<8x4xf32>
   %0 = "lamina.slice_scatter"(%x, %y) {starts = ["3", "0"], steps = array<i64: 1, 1>} : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
   return %0 : tensor<8x4xf32>
 }
+
+// -----
+
+// What reads the old value, and does not need the new one, comes first: the sums of rows are one kernel with the product
+// that is after the update in program order.
+// CHECK-LABEL: @main
+// CHECK: %[[S:.*]] = "lamina.launch"(%arg0, %arg2) {dims = [], kernel
+// CHECK: %[[C:.*]] = "lamina.launch"(%arg0, %arg1) {dims = [], inplace = array<i64: 0, 0>
+// CHECK: return %[[C]], %[[S]]
+func.func @main(%cache: tensor<8x4xf32>, %x: tensor<1x4xf32>, %y: tensor<8x4xf32>) -> (tensor<8x4xf32>, tensor<8xf32>)
+    attributes {lamina.arg_names = ["cache", "x", "y"], lamina.mutates = ["cache", ""]} {
+  %0 = "lamina.slice_scatter"(%cache, %x) {starts = ["3", "0"], steps = array<i64: 1, 1>} : (tensor<8x4xf32>, tensor<1x4xf32>) -> tensor<8x4xf32>
+  %1 = "lamina.mul"(%cache, %y) : (tensor<8x4xf32>, tensor<8x4xf32>) -> tensor<8x4xf32>
+  %2 = "lamina.sum"(%1) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<8x4xf32>) -> tensor<8xf32>
+  return %0, %2 : tensor<8x4xf32>, tensor<8xf32>
+}

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from support.run_graph import run_graph
+from support.run_graph import run_graph, run_program
 
+from lamina.compiler.api import compile_graph
 from lamina.dialects import interpret
 from lamina.dialects.record import Graph, TensorType
 
@@ -53,3 +54,21 @@ def test_a_cache_is_updated_in_place():
     made = run_graph(graph, arrays)
     np.testing.assert_array_equal(arrays["cache"], expected[0])
     np.testing.assert_array_equal(made[1], expected[1])
+
+
+def test_old_values_are_read_before_a_cache_is_updated():
+    graph = Graph()
+    cache = graph.add_input("cache", TensorType("f32", (6, 4)))
+    x = graph.add_input("x", TensorType("f32", (2, 4)))
+    new = graph.add("slice_scatter", cache, x, starts=(4, 0), steps=(1, 1))
+    graph.add_output(new, mutates="cache")
+    graph.add_output(graph.add("softmax", cache, dim=1))
+    graph.add_output(graph.add("sum", new, dims=(1,)))
+    arrays = {"cache": np.arange(24, dtype=np.float32).reshape(6, 4), "x": np.full((2, 4), 7, np.float32)}
+    expected = interpret.run(graph, [arrays[n].copy() for n in ("cache", "x")])
+    program = compile_graph(graph)
+    assert not program.manifest["plan"]["before"] + program.manifest["plan"]["after"]  # no copies
+    made = run_program(program, arrays)
+    np.testing.assert_array_equal(arrays["cache"], expected[0])
+    for i in (1, 2):
+        np.testing.assert_allclose(made[i], expected[i], rtol=1e-6)
