@@ -50,8 +50,8 @@ class Softmax(Op, name="softmax", category="row"):
         dims = (normalize_dim(dim, x.rank),) if x.rank else ()
         v = computed(b, x)
         shifted = b.sub(v, b.amax(v, dims, keepdim=True))
-        e = b.exp_nonpositive(shifted)
-        # One division a row, not one an element; the sum is at least 1, so its reciprocal is an ordinary number.
+        e = b.exp_nonpositive(shifted, any_scale=True)
+        # One division a row, not one an element; the sum is at least e of 0, so its reciprocal is an ordinary number.
         return b.cast(b.mul(e, b.reciprocal(b.sum(e, dims, keepdim=True))), x.dtype)
 
 

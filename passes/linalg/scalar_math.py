@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from mlir import ir
 
-from ..math.exp import NONPOSITIVE
+from ..math.exp import ANY_SCALE, NONPOSITIVE
 from .scalar_core import Number, Scalar, kind, lowest
 from .scalar_divide import ScalarDivide
 
@@ -75,11 +75,14 @@ class ScalarMath(ScalarDivide):
         return self.lt(self.copysign(1.0, x), 0.0)
 
     # -- functions of one float -------------------------------------------------------------------------------
-    def exp_nonpositive(self, x: Scalar) -> Scalar:
-        """`exp(x)` for x that is at most 0 or NaN: cheaper (passes/math/exp.py)."""
-        return self.wide(
-            lambda v: self.emit("math.exp", (v,), v.dtype, **{NONPOSITIVE: ir.UnitAttr.get(self.location.context)}), x
-        )
+    def exp_nonpositive(self, x: Scalar, any_scale: bool = False) -> Scalar:
+        """`exp(x)` for x that is at most 0 or NaN: cheaper (passes/math/exp.py).
+
+        Cheaper still with `any_scale`: the results of one such op may all have a common factor, a power of two.
+        """
+        unit = ir.UnitAttr.get(self.location.context)
+        attributes = dict.fromkeys((NONPOSITIVE, ANY_SCALE) if any_scale else (NONPOSITIVE,), unit)
+        return self.wide(lambda v: self.emit("math.exp", (v,), v.dtype, **attributes), x)
 
     def reciprocal(self, x: Scalar) -> Scalar:
         return self.wide(lambda v: self.div(1.0, v), x)

@@ -4,7 +4,7 @@
 1.5 * 2^23, which leaves n in the low bits of the sum: no conversion, and nothing undefined for NaN.
 
 exp is most of the time of a softmax, so what is known of its argument saves operations: 23 of them for any x, 16 for
-x <= 0 (`NONPOSITIVE`), 14 where the result is neither denormal nor infinite (`exp_inside`).
+x <= 0 (`NONPOSITIVE`), 15 where a common factor is allowed besides (`ANY_SCALE`), 14 where the result is neither denormal nor infinite (`exp_inside`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _ROUNDER = 12582912.0  # 1.5 * 2^23
 _ROUNDER_BITS = 0x4B400000
 _ONE_PLUS = (1.0, 1.0, *EXP)  # 1 + r + r^2 EXP(r)
 NONPOSITIVE = "lamina.nonpositive"  # on a math.exp whose argument is at most 0, or NaN
+ANY_SCALE = "lamina.any_scale"  # and on one whose results are only used as ratios: all may be `SCALE` times as large
+SCALE = 64  # as a power of two: `exp(-104) 2^64` is no denormal yet, and 2^40 terms of at most 2^64 can be added
 
 
 def _reduce(m: MathBuilder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -47,11 +49,16 @@ def exp(m: MathBuilder, x: ir.Value, halvings: int = 0) -> ir.Value:
     return _scale(m, m.polynomial(r, _ONE_PLUS), m.integer("subi", n, halvings) if halvings else n)
 
 
-def exp_nonpositive(m: MathBuilder, x: ir.Value) -> ir.Value:
-    """`exp(x)` for x <= 0: at most 1.1 ulp. `p 2^(n + 64)` is an ordinary number, so 2^-64 is all that may round."""
+def exp_scaled(m: MathBuilder, x: ir.Value) -> ir.Value:
+    """`exp(x) 2^SCALE` for x <= 0, an ordinary number for all of them: at most 1.1 ulp."""
     x = m.select(m.compare("lt", x, -104.0), -104.0, x)
     r, n = _reduce(m, x)
-    return m.mul(m.mul(m.polynomial(r, _ONE_PLUS), _power(m, m.integer("addi", n, 64))), 2.0**-64)
+    return m.mul(m.polynomial(r, _ONE_PLUS), _power(m, m.integer("addi", n, SCALE)))
+
+
+def exp_nonpositive(m: MathBuilder, x: ir.Value) -> ir.Value:
+    """`exp(x)` for x <= 0: at most 1.1 ulp. The last product is all that may round to a denormal."""
+    return m.mul(exp_scaled(m, x), 2.0**-SCALE)
 
 
 def exp_inside(m: MathBuilder, x: ir.Value) -> ir.Value:

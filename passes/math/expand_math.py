@@ -106,7 +106,9 @@ def _expand(op: ir.Operation) -> None:
     else:
         if not isinstance(target, ir.F32Type):
             return
-        expand = math_exp.exp_nonpositive if math_exp.NONPOSITIVE in op.attributes else EXPANSIONS[op.name]
+        expand = EXPANSIONS[op.name]
+        if math_exp.NONPOSITIVE in op.attributes:
+            expand = math_exp.exp_scaled if math_exp.ANY_SCALE in op.attributes else math_exp.exp_nonpositive
         made = expand(m, *op.operands)
     op.results[0].replace_all_uses_with(made)
     op.erase()

@@ -49,6 +49,15 @@ def test_softmax_computes_each_exponential_once():
     assert text.count("fdiv") == 1
 
 
+def test_softmax_reaches_denormals_and_zero():
+    row = np.float32([0, -1, -86, -88, -95, -100, -103.2, -104.5, -1e30, -np.inf])
+    x = np.stack([row, row + np.float32(50), row[::-1]])
+    got = graph_kernel(_graph("s", [_f32(*x.shape)], lambda g, x: g.add("softmax", x, dim=1)))(x)
+    exact = torch.softmax(torch.tensor(x, dtype=torch.float64), 1).numpy()
+    np.testing.assert_allclose(got, exact, rtol=3e-7, atol=1.5e-45)  # the least denormal is 1.4e-45
+    assert (got[0, 7:] == 0).all() and 0 < got[0, 6] < 1e-44
+
+
 @pytest.mark.parametrize("shape, dim", [((7, 33), 0), ((7, 64), 0), ((3, 5, 40), 1), ((2, 9, 4), 1), ((1, 8), 0)])
 def test_softmax_along_columns(shape, dim):
     g = _graph("s", [_f32(*shape)], lambda g, x: g.add("softmax", x, dim=dim))
