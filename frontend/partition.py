@@ -28,6 +28,8 @@ from .devices import check_device, check_kernels, device_of
 from .sizes import SizeError
 from .values import NotOurs, buffer_key, layout, storage_owners
 
+_INSERTING = (torch.ops.aten.slice_scatter.default, torch.ops.aten.select_scatter.default)
+
 
 @dataclass
 class Step:
@@ -39,6 +41,7 @@ class Step:
 
 def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
     """The call nodes that cannot be compiled, with the reason."""
+    _lay_out_parts(gm)
     context = Context("trial")
     owners = storage_owners(gm.graph)
     device = device_of(gm)
@@ -67,6 +70,21 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
         except Exception as error:  # a bug in a converter must cost speed, not the user's program
             eager[node] = f"internal error in the converter: {type(error).__name__}: {error}"
     return eager
+
+
+def _lay_out_parts(gm: fx.GraphModule) -> None:
+    """Let what only becomes part of a larger tensor be contiguous.
+
+    `x[..., :4] = y` is traced as `slice_scatter(x, copy(slice(x), y))`. The copy has the gaps of the slice, which nobody
+    will see, and which buffers of ours do not have.
+    """
+    for node in gm.graph.nodes:
+        if node.target is not torch.ops.aten.copy.default and node.target not in _INSERTING:
+            continue
+        value = node.meta["val"]
+        inserted = all(u.target in _INSERTING and u.args[1] is node and u.args[0] is not node for u in node.users)
+        if inserted and value.layout is torch.strided:
+            node.meta["val"] = torch.empty_like(value, memory_format=torch.contiguous_format)
 
 
 def _check_read_in_place(node: fx.Node, owners: Mapping[Any, fx.Node]) -> None:

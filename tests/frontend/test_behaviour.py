@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from lamina.frontend.stats import COUNTERS
+
 from .conftest import check
 
 pytestmark = pytest.mark.usefixtures("mode")
@@ -175,6 +177,19 @@ def test_size_that_depends_on_data():
 
 def test_graph_break():
     check(lambda x: x[x > 0] * 2 + 1, X)
+
+
+def test_parts_of_a_new_tensor_are_written_by_one_kernel():
+    def f(x, y):
+        joined, counts = x.new_empty(4, 16), torch.zeros(4, 8)
+        joined[:, :8], joined[:, 8:] = x, y
+        counts[:, 1] = x.sum(-1)
+        counts[1:, 2:4][:, 0] += 1
+        return joined, counts
+
+    check(f, X, Y)
+    found = COUNTERS.snapshot()
+    assert not found["fallback"] and found["parts"] == 1
 
 
 def test_item():
