@@ -1,0 +1,92 @@
+"""Encoders of text, and pairs of encoder and decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .subject import VOCABULARY, Maker, library, padded, tokens
+
+
+def _arguments() -> dict[str, Any]:
+    return {"input_ids": tokens(), "attention_mask": padded()}
+
+
+def _pair() -> dict[str, Any]:
+    return _arguments() | {"decoder_input_ids": tokens(7), "use_cache": False}
+
+
+def _bert_like(family: str, model: str = "Model", **fields: Any) -> Maker:
+    """A model whose config has BERT's names."""
+    common: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+    }
+    return library(f"{family}{model}", f"{family}Config", _arguments, **common | fields)
+
+
+def _bart_like(family: str, model: str = "ForConditionalGeneration", **fields: Any) -> Maker:
+    """An encoder and a decoder whose config has BART's names."""
+    common: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 64,
+    }
+    return library(f"{family}{model}", f"{family}Config", _pair, **common | fields)
+
+
+T5 = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+
+ENCODERS: dict[str, Maker] = {
+    "bert, masked tokens": _bert_like("Bert", "ForMaskedLM"),
+    "distilbert": library(
+        "DistilBertModel",
+        "DistilBertConfig",
+        _arguments,
+        vocab_size=VOCABULARY,
+        dim=32,
+        hidden_dim=48,
+        n_layers=2,
+        n_heads=4,
+        max_position_embeddings=64,
+    ),
+    "roberta": _bert_like("Roberta"),
+    "xlm_roberta, classes": _bert_like("XLMRoberta", "ForSequenceClassification"),
+    "electra": _bert_like("Electra", embedding_size=16),
+    "albert": _bert_like("Albert", embedding_size=16),
+    "mpnet": _bert_like("MPNet"),
+    "deberta_v2": _bert_like("DebertaV2", relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8),
+    "modernbert": _bert_like("ModernBert", pad_token_id=0, local_attention=6, bos_token_id=1, eos_token_id=2),
+    "roformer": _bert_like("RoFormer"),
+    "fnet": library(
+        "FNetModel",
+        "FNetConfig",
+        lambda: {"input_ids": tokens()},
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        max_position_embeddings=64,
+    ),
+    "bart": _bart_like("Bart"),
+    "pegasus": _bart_like("Pegasus"),
+    "marian": _bart_like("Marian", "MTModel", pad_token_id=0, decoder_start_token_id=0),
+    "t5": library("T5ForConditionalGeneration", "T5Config", _pair, decoder_start_token_id=0, **T5),
+    "mt5, gated": library(
+        "MT5ForConditionalGeneration",
+        "MT5Config",
+        _pair,
+        decoder_start_token_id=0,
+        feed_forward_proj="gated-gelu",
+        **T5,
+    ),
+}

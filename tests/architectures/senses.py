@@ -1,0 +1,152 @@
+"""Images, sound, and images beside text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .subject import BATCH, LENGTH, VOCABULARY, Maker, library, padded, tokens
+
+
+def _image(size: int, channels: int = 3) -> Any:
+    return lambda: {"pixel_values": torch.randn(BATCH, channels, size, size)}
+
+
+def _clip() -> dict[str, Any]:
+    return {"input_ids": tokens(), "attention_mask": padded(), **_image(32)()}
+
+
+def _wave() -> dict[str, Any]:
+    return {"input_values": torch.randn(BATCH, 1600)}
+
+
+def _whisper() -> dict[str, Any]:
+    return {"input_features": torch.randn(BATCH, 8, 40), "decoder_input_ids": tokens(5), "use_cache": False}
+
+
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+PICTURE = SMALL | {"image_size": 32, "patch_size": 8}
+TEXT = SMALL | {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH}
+WAVE = SMALL | {
+    "conv_dim": (16, 16, 16),
+    "conv_kernel": (10, 3, 3),
+    "conv_stride": (5, 2, 2),
+    "num_feat_extract_layers": 3,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+    "vocab_size": VOCABULARY,
+    "mask_time_prob": 0.0,
+}
+RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+
+SENSES: dict[str, Maker] = {
+    "vit": library("ViTForImageClassification", "ViTConfig", _image(32), **PICTURE),
+    "deit": library("DeiTModel", "DeiTConfig", _image(32), **PICTURE),
+    "beit": library(
+        "BeitModel", "BeitConfig", _image(32), **PICTURE | {"use_relative_position_bias": True, "out_indices": [1]}
+    ),
+    "dinov2": library("Dinov2Model", "Dinov2Config", _image(28), **PICTURE | {"image_size": 28, "patch_size": 7}),
+    "swin": library(
+        "SwinForImageClassification",
+        "SwinConfig",
+        _image(32),
+        image_size=32,
+        patch_size=2,
+        embed_dim=8,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+    ),
+    "segformer": library(
+        "SegformerForSemanticSegmentation",
+        "SegformerConfig",
+        _image(32),
+        hidden_sizes=[8, 16, 16, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 2, 4],
+        decoder_hidden_size=16,
+    ),
+    "convnext": library(
+        "ConvNextForImageClassification",
+        "ConvNextConfig",
+        _image(32),
+        hidden_sizes=[8, 16],
+        depths=[1, 1],
+        num_stages=2,
+    ),
+    "convnextv2": library(
+        "ConvNextV2Model", "ConvNextV2Config", _image(32), hidden_sizes=[8, 16], depths=[1, 1], num_stages=2
+    ),
+    "resnet of transformers": library("ResNetForImageClassification", "ResNetConfig", _image(32), **RESNET),
+    "regnet": library(
+        "RegNetModel", "RegNetConfig", _image(32), embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], groups_width=4
+    ),
+    "efficientnet": library(
+        "EfficientNetForImageClassification",
+        "EfficientNetConfig",
+        _image(32),
+        width_coefficient=0.25,
+        depth_coefficient=0.3,
+        hidden_dim=320,
+        image_size=32,
+    ),
+    "mobilenet_v2": library("MobileNetV2Model", "MobileNetV2Config", _image(32), depth_multiplier=0.25, image_size=32),
+    "mobilevit": library(
+        "MobileViTModel",
+        "MobileViTConfig",
+        _image(64),
+        image_size=64,
+        hidden_sizes=[12, 16, 20],
+        neck_hidden_sizes=[4, 8, 8, 12, 12, 16, 20],
+        num_attention_heads=2,
+    ),
+    "detr": library(
+        "DetrForObjectDetection",
+        "DetrConfig",
+        lambda: {"pixel_values": torch.randn(BATCH, 3, 64, 64)},
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config={"model_type": "resnet", "out_features": ["stage2"], **RESNET},
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        num_queries=5,
+        num_labels=4,
+    ),
+    "clip": library("CLIPModel", "CLIPConfig", _clip, text_config=TEXT, vision_config=PICTURE, projection_dim=16),
+    "siglip": library(
+        "SiglipModel",
+        "SiglipConfig",
+        lambda: {"input_ids": tokens(), **_image(32)()},
+        text_config=TEXT,
+        vision_config=PICTURE,
+    ),
+    "whisper": library(
+        "WhisperForConditionalGeneration",
+        "WhisperConfig",
+        _whisper,
+        vocab_size=VOCABULARY,
+        num_mel_bins=8,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_source_positions=20,
+        max_target_positions=16,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    ),
+    "wav2vec2": library("Wav2Vec2ForCTC", "Wav2Vec2Config", _wave, **WAVE),
+    "hubert": library("HubertModel", "HubertConfig", _wave, **WAVE),
+}

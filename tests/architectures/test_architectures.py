@@ -1,0 +1,29 @@
+"""Architectures beyond the zoo are right under torch.compile, with no more in eager than is known."""
+
+import pytest
+
+pytest.importorskip("transformers", reason="the architectures are built from its configs")
+
+from architectures import WIDER
+from architectures.survey import survey
+
+FAST = ("nn.TransformerEncoder, padding",)
+# What may run in eager, and why: a product whose groups depend on data, complex numbers, and `generate()`, where
+# Dynamo gives keys and values of a growing cache lengths that it does not know to be equal.
+EAGER = {
+    "transformers.grouped_mm_fallback.default",
+    "aten._fft_c2c.default",
+    "aten._to_copy.default",
+    "aten.view_as_real.default",
+    "aten.scaled_dot_product_attention.default",
+}
+
+
+@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.full) for n in WIDER])
+def test_architecture(name):
+    report = survey(name)
+    if report["verdict"] == "absent":
+        pytest.skip(report["detail"])
+    assert report["verdict"] == "right", report["detail"]
+    assert not report["failures"] and not report["plain"]
+    assert report["fallback"].keys() <= EAGER
