@@ -1,4 +1,4 @@
-"""Products whose second operand is computed: on its way into panels, or stored first by a kernel of its own; two threads.
+"""Products of which an operand is computed: on its way into panels, or stored first by a kernel of its own; two threads.
 
 `python benchmarks/operands.py` writes benchmarks/results/operands.md. "Stored" is the same function when it returns the operand too.
 """
@@ -13,7 +13,7 @@ from timing import interleaved, write
 
 import lamina
 
-SECONDS = 1.0  # per line
+SECONDS = 0.8  # per line
 Tensor = torch.Tensor
 
 
@@ -31,6 +31,14 @@ def dequantized(w: Tensor) -> Tensor:
 
 def product(x: Tensor, w: Tensor) -> Tensor:
     return x @ w
+
+
+def turned(w: Tensor, x: Tensor) -> Tensor:
+    return x @ w
+
+
+def convolution(w: Tensor, x: Tensor) -> Tensor:
+    return F.conv2d(x, w, padding=w.shape[-1] // 2)
 
 
 def attention(q: Tensor, kv: Tensor) -> Tensor:
@@ -53,12 +61,18 @@ CASES: dict[str, Case] = {
     "12 of 128x64 @ relu(64x128)": (product, relu, torch.randn(12, 128, 64), torch.randn(12, 64, 128)),
     "attention 12x128x64, int8 keys": (attention, dequantized, torch.randn(1, 12, 128, 64), integers(1, 12, 128, 64)),
     "attention 12x1x64, 1024 int8 keys": (attention, dequantized, torch.randn(1, 12, 1, 64), integers(1, 12, 1024, 64)),
+    "relu(512x768) @ 768x512": (turned, relu, torch.randn(768, 512), torch.randn(512, 768)),
+    "relu(16x768) @ 768x512": (turned, relu, torch.randn(768, 512), torch.randn(16, 768)),
+    "12 of relu(128x64) @ 64x128": (turned, relu, torch.randn(12, 64, 128), torch.randn(12, 128, 64)),
+    "conv 64->64 3x3, relu(56^2)": (convolution, relu, torch.randn(64, 64, 3, 3), torch.randn(1, 64, 56, 56)),
+    "conv 256->256 3x3, relu(14^2)": (convolution, relu, torch.randn(256, 256, 3, 3), torch.randn(1, 256, 14, 14)),
+    "conv 256->128 1x1, relu(28^2)": (convolution, relu, torch.randn(128, 256, 1, 1), torch.randn(1, 256, 28, 28)),
 }
 
 
 def row(name: str, case: Case) -> str:
     """One line of the table."""
-    multiply, compute, x, w = case
+    multiply, compute, x, w = case  # `w` is the operand that is computed
 
     def packed(x: Tensor, w: Tensor) -> Tensor:
         return multiply(x, compute(w))

@@ -67,8 +67,9 @@ class Target:
     @property
     def packed(self) -> tuple[str, ...]:
         """The dtypes whose operands products pack, so that computing them on the way is free."""
-        # squares of bf16 are laid out from memory
-        return ("f32", "f64", "f16") if self.features.bf16_square else ("f32", "f64", "f16", "bf16")
+        # dot products and squares of bf16 read both operands from memory
+        bf16 = () if self.features.bf16_dot or self.features.bf16_square else ("bf16",)
+        return ("f32", "f64", "f16", *bf16)
 
     def summary(self) -> str:
         """What the machine is, in a line for people."""

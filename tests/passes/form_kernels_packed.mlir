@@ -33,14 +33,40 @@ func.func @attention(%q: tensor<1x2x4x8xf32>, %k: tensor<1x2x6x8xf32>, %v: tenso
 
 // -----
 
-// Not so: a first operand, which each block of columns would compute again.
+// The first operand of few columns is, and the image of a convolution if that is cheap.
 // CHECK-LABEL: @first
+// CHECK: "lamina.tanh"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.matmul"{{.*}}lamina.kernel = 0
+// CHECK: "lamina.relu"{{.*}}lamina.kernel = 1
+// CHECK: "lamina.conv"{{.*}}lamina.kernel = 1
+func.func @first(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>, %i: tensor<1x2x4x4xf32>, %f: tensor<4x2x3x3xf32>) -> (tensor<4x6xf32>, tensor<1x4x2x2xf32>) {
+  %0 = "lamina.tanh"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = "lamina.matmul"(%0, %w) : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+  %2 = "lamina.relu"(%i) : (tensor<1x2x4x4xf32>) -> tensor<1x2x4x4xf32>
+  %3 = "lamina.conv"(%2, %f) {stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, groups = 1 : i64, transposed = false, output_padding = array<i64: 0, 0>} : (tensor<1x2x4x4xf32>, tensor<4x2x3x3xf32>) -> tensor<1x4x2x2xf32>
+  return %1, %3 : tensor<4x6xf32>, tensor<1x4x2x2xf32>
+}
+
+// -----
+
+// Not so: a first operand that each block of columns would compute again, one whose rows do not follow memory, and
+// what is dear for a convolution.
+// CHECK-LABEL: @again
 // CHECK: "lamina.relu"{{.*}}lamina.kernel = 0
 // CHECK: "lamina.matmul"{{.*}}lamina.kernel = 1
-func.func @first(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>) -> tensor<4x6xf32> {
+// CHECK: "lamina.neg"{{.*}}lamina.kernel = 2
+// CHECK: "lamina.matmul"{{.*}}lamina.kernel = 3
+// CHECK: "lamina.tanh"{{.*}}lamina.kernel = 4
+// CHECK: "lamina.conv"{{.*}}lamina.kernel = 5
+func.func @again(%x: tensor<4x8xf32>, %w: tensor<8x768xf32>, %y: tensor<8x4xf32>, %v: tensor<8x6xf32>, %i: tensor<1x2x4x4xf32>, %f: tensor<4x2x3x3xf32>) -> (tensor<4x768xf32>, tensor<4x6xf32>, tensor<1x4x2x2xf32>) {
   %0 = "lamina.relu"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  %1 = "lamina.matmul"(%0, %w) : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
-  return %1 : tensor<4x6xf32>
+  %1 = "lamina.matmul"(%0, %w) : (tensor<4x8xf32>, tensor<8x768xf32>) -> tensor<4x768xf32>
+  %2 = "lamina.neg"(%y) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+  %3 = "lamina.permute"(%2) {dims = array<i64: 1, 0>} : (tensor<8x4xf32>) -> tensor<4x8xf32>
+  %4 = "lamina.matmul"(%3, %v) : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+  %5 = "lamina.tanh"(%i) : (tensor<1x2x4x4xf32>) -> tensor<1x2x4x4xf32>
+  %6 = "lamina.conv"(%5, %f) {stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, groups = 1 : i64, transposed = false, output_padding = array<i64: 0, 0>} : (tensor<1x2x4x4xf32>, tensor<4x2x3x3xf32>) -> tensor<1x4x2x2xf32>
+  return %1, %4, %6 : tensor<4x768xf32>, tensor<4x6xf32>, tensor<1x4x2x2xf32>
 }
 
 // -----

@@ -17,12 +17,12 @@ class Products:
         self.graph, self.dtype, self.arrays = Graph(symbols=list(symbols)), dtype, {}
         self.rng, self.symbols = np.random.default_rng(0), {s.name: 17 for s in symbols}
 
-    def input(self, *shape, dtype=None):
+    def input(self, *shape, dtype=None, kind="input"):
         name, dtype = f"x{len(self.arrays)}", dtype or self.dtype
         sizes = [dims.evaluate(d, self.symbols) for d in shape]
         values = self.rng.integers(-9, 9, sizes) if dtype == "i8" else self.rng.normal(size=sizes)
         self.arrays[name] = values.astype(numpy_dtype(dtype))
-        return self.graph.add_input(name, TensorType(dtype, shape))
+        return self.graph.add_input(name, TensorType(dtype, shape), kind)
 
     def add(self, op, *operands, **attributes):
         return self.graph.add(op, *operands, **attributes)
@@ -70,6 +70,36 @@ def test_computed_operands_of_few_rows_and_of_symbolic_sizes():
     assert p.check() == ["matmul"] * 12
 
 
+CONV = {"dilation": (1, 1), "transposed": False, "output_padding": (0, 0)}
+
+
+def first_operands(p, m, k):
+    """Products of `m` rows whose first operand is computed, one kernel each; the last has a packed weight."""
+    p.product("matmul", p.add("tanh", p.input(m, k)), p.input(k, 70))
+    p.product("matmul", p.add("neg", p.input(2, m, k)), p.input(2, k, 9))
+    p.product("linear", p.add("mul", p.input(m, k), p.input(m, 1)), p.input(70, k), p.input(70))
+    p.product("linear", p.add("relu", p.input(m, 80)), p.input(70, 80, kind="weight"), None)
+
+
+@pytest.mark.parametrize("m", [1, 40])
+def test_first_operands_of_few_columns_are_computed_too(m):
+    p = Products()
+    first_operands(p, m, 20)
+    assert p.check() == ["matmul"] * 5  # one packs the weight
+
+
+def test_convolutions_compute_their_images():
+    p = Products()
+    relu = lambda *shape: p.add("relu", p.input(*shape))
+    p.product(
+        "conv", relu(1, 6, 9, 9), p.input(8, 6, 3, 3), p.input(8), stride=(2, 1), padding=(1, 0), groups=1, **CONV
+    )
+    p.product("conv", relu(1, 6, 9, 9), p.input(8, 6, 1, 1), None, stride=(1, 1), padding=(0, 0), groups=1, **CONV)
+    p.product("conv", relu(1, 8, 9, 9), p.input(8, 1, 3, 3), None, stride=(1, 1), padding=(1, 1), groups=8, **CONV)
+    p.product("conv", relu(2, 8, 9, 9), p.input(8, 4, 3, 3), None, stride=(1, 1), padding=(1, 1), groups=2, **CONV)
+    assert p.check() == ["conv"] * 4
+
+
 def test_attention_computes_its_operands():
     p = Products()
     q, k, v = (p.add("mul", p.input(1, 2, n, 16), p.input(1)) for n in (9, 21, 21))
@@ -112,10 +142,9 @@ def test_views_without_strides_are_packed():
     p = Products()
     views_without_strides(p, 70)
     weight = p.add("reshape", repeated(p, p.input(2, 3, 9), 2, 4, 3, 9), shape=(8, 3, 3, 3))
-    plain = {"padding": (1, 1), "dilation": (1, 1), "transposed": False, "output_padding": (0, 0)}
-    p.product("conv", p.input(1, 3, 8, 8), weight, None, stride=(1, 1), groups=1, **plain)
+    p.product("conv", p.input(1, 3, 8, 8), weight, None, stride=(1, 1), padding=(1, 1), groups=1, **CONV)
     weight = p.add("reshape", repeated(p, p.input(2, 1, 9), 2, 4, 1, 9), shape=(8, 1, 3, 3))
-    p.product("conv", p.input(1, 8, 8, 8), weight, None, stride=(2, 1), groups=8, **plain)
+    p.product("conv", p.input(1, 8, 8, 8), weight, None, stride=(2, 1), padding=(1, 1), groups=8, **CONV)
     assert p.check() == ["attention", "conv", "conv", "matmul", "matmul", "matmul"]
 
 
