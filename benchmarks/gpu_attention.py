@@ -1,4 +1,4 @@
-"""Attention on a GPU against the backends of torch's SDPA: python benchmarks/gpu_attention.py [--only decode] [--json F]
+"""Attention on a GPU against the backends of torch's SDPA: python benchmarks/gpu_attention.py [--only decode]
 
 Each line is checked first: two heads against float64 on random inputs, all in memory that held NaN, and two runs to the
 bit. Then CUDA graphs of all systems are replayed in turn; medians of rounds. `best` is the fastest backend of torch.
@@ -210,10 +210,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", default="")
     parser.add_argument("--only", default="", help="groups: long, others, layouts, decode, masks")
+    parser.add_argument("--target", default="", help="code of another target that this GPU runs, as sm_80")
     given = parser.parse_args()
     import lamina
     import lamina.frontend.dynamo  # noqa: F401
+    from lamina.frontend import cuda_launcher
 
+    if given.target:
+        cuda_launcher.target_for = lambda index: given.target
     print(torch.cuda.get_device_name(0), torch.__version__)
     lines: list[dict[str, Any]] = []
     for group, found in by_group(GROUPS, given.only, measure, shown):

@@ -1,11 +1,11 @@
-"""Rows of a matrix in shared memory: written by copies of 16 bytes, read as 8 x 8 matrices.
+"""Rows of a matrix in shared memory: written by copies of 16 bytes, read as operands of `mma.sync`.
 
 Rows of `depth` 16-bit elements (a multiple of 64) lie side by side, and their lines of 16 bytes trade places: line `c` of
 row `r` is at `c xor (r mod 8)`. So eight rows have their lines of one column in all 32 banks.
 
-    line of a row   0   1   2   3 …             `left`    16 x 16 of rows by columns, the left operand of a product
-    row 0           0   1   2   3               `right`   two operands 16 x 8 of a product that sums over columns: 16 rows
-    row 1           1   0   3   2               `turned`  two operands 16 x 8 of one that sums over rows: 16 columns
+    line of a row   0   1   2   3 …
+    row 0           0   1   2   3
+    row 1           1   0   3   2
     row 2           2   3   0   1
 """
 
@@ -38,20 +38,13 @@ class Tile:
         thread = dims.symbol("thread")
         self.own_row, self.own_line = dims.floordiv(thread, self.lines), dims.mod(thread, self.lines)
         count = max(1, BANKS // self.step)
-        self.targets = [self.address(self.own_row + i * self.step, self.own_line) for i in range(count)]
+        self.targets = [
+            line_address(ptx, self.pitch, self.own_row + i * self.step, self.own_line) for i in range(count)
+        ]
 
     @property
     def bytes(self) -> int:
         return self.rows * self.pitch
-
-    def address(self, row: Dim, line: Dim, number: int = 0) -> ir.Value:
-        """Where line `line + number` of a row lies; `line` is 0 or 1 beside a number."""
-        b = self.b
-        with b.at_level(0):
-            place = b.value("arith.xori", (b.dim(line), b.dim(dims.mod(row, BANKS))), b.index)
-            if number:
-                place = b.value("arith.xori", (place, b.constant(number, b.index)), b.index)
-            return self.ptx.shared(self.first + row * self.pitch + LINE * b.bind_unique("line", place))
 
     # -- copies ----------------------------------------------------------------------------------------------------
     def fill(self, batch: Dim, row: Dim, edge: bool) -> None:
@@ -62,7 +55,7 @@ class Tile:
         start = self.warp.source(self.buffer, first)
         for i in range(self.rows // self.step):
             turn = i % len(self.targets)
-            target = self.warp.behind(self.targets[turn], (i - turn) * self.step * self.pitch)
+            target = self.warp.behind(self.targets[turn], self.first + (i - turn) * self.step * self.pitch)
             down = i * self.step * m.row_stride
             source = (
                 self.warp.behind(start, down * m.bytes)
@@ -84,32 +77,43 @@ class Tile:
         return b.value("arith.select", (self.ptx.compare("slt", row, m.rows), whole, b.constant(0, b.i32)), b.i32)
 
     # -- operands --------------------------------------------------------------------------------------------------
-    def left(self, row: Dim) -> Reader:
-        """Left operands, 16 x 16, of the rows from `row` on."""
+    def left(self, lanes: Lanes, row: int, column: int) -> list[ir.Value]:
+        """The left operand, 16 x 16, from `row` (a multiple of 8) and `column` (of 16) on."""
+        return self.warp.matrices(lanes.line(self.first, row, column), 4)
+
+    def right(self, lanes: Lanes, row: int, column: int) -> list[ir.Value]:
+        """The right operands of two times eight rows, one after the other: k is along the columns."""
+        first, second, first_after, second_after = self.left(lanes, row, column)
+        return [first, first_after, second, second_after]
+
+    def turned(self, lanes: Lanes, row: int, column: int) -> list[ir.Value]:
+        """The right operands of two times eight columns, one after the other: k is along the rows."""
+        return self.warp.matrices(lanes.line(self.first, row, column), 4, turned=True)
+
+
+class Lanes:
+    """Where each lane reads in tiles with rows of `pitch` bytes: in row `lane mod 16`, from `down` on, line `lane / 16`.
+
+    A line's place depends on the row, so that an address is one of four and a constant, the same four for all tiles.
+    """
+
+    def __init__(self, warp: Warp, ptx: Ptx, pitch: int, down: Dim = 0):
+        self.warp, self.pitch = warp, pitch
         lane = dims.symbol("in_warp")
-        return Reader(self, row + dims.mod(lane, 16), dims.floordiv(lane, 16))
+        row, line = dims.mod(lane, 16) + down, dims.floordiv(lane, 16)
+        self.addresses = [line_address(ptx, pitch, row, line, number) for number in range(0, BANKS, 2)]
 
-    def right(self) -> Reader:
-        """Two right operands of 16 rows: k is along the columns."""
-        lane = dims.symbol("in_warp")
-        return Reader(self, dims.mod(lane, 8) + 8 * dims.floordiv(lane, 16), dims.mod(dims.floordiv(lane, 8), 2))
-
-    def turned(self) -> Reader:
-        """Two right operands of 16 columns: k is along the rows."""
-        lane = dims.symbol("in_warp")
-        return Reader(self, dims.mod(lane, 16), dims.floordiv(lane, 16), turned=True)
-
-
-class Reader:
-    """Reads four 8 x 8 matrices at a time; a lane's address is one of four and a constant."""
-
-    def __init__(self, tile: Tile, row: Dim, line: Dim, turned: bool = False):
-        self.tile, self.is_turned = tile, turned
-        self.addresses = [tile.address(row, line, number) for number in range(0, BANKS, 2)]
-
-    def at(self, row: int, column: int) -> list[ir.Value]:
-        """The operands from `row` (a multiple of 8) and `column` (of 16) on."""
-        tile = self.tile
+    def line(self, first: int, row: int, column: int) -> ir.Value:
+        """The address from `row` and `column` on in a tile that begins at byte `first`."""
         high, low = divmod(column // ELEMENTS, BANKS)
-        address = tile.warp.behind(self.addresses[low // 2], row * tile.pitch + high * BANKS * LINE)
-        return tile.warp.matrices(address, 4, self.is_turned)
+        return self.warp.behind(self.addresses[low // 2], first + row * self.pitch + high * BANKS * LINE)
+
+
+def line_address(ptx: Ptx, pitch: int, row: Dim, line: Dim, number: int = 0) -> ir.Value:
+    """Where line `line + number` of a row lies in a tile that begins shared memory; `line` is 0 or 1 beside a number."""
+    b = ptx.b
+    with b.at_level(0):
+        place = b.value("arith.xori", (b.dim(line), b.dim(dims.mod(row, BANKS))), b.index)
+        if number:
+            place = b.value("arith.xori", (place, b.constant(number, b.index)), b.index)
+        return ptx.shared(row * pitch + LINE * b.bind_unique("line", place))

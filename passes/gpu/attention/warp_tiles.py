@@ -11,10 +11,10 @@ from .tiles import key_splits
 
 FRAGMENT = 16  # query rows of one product
 FEW_KEYS = 64
-# by depth: warps, fragments of a warp, keys at a time. Two fragments share what is read of K and V, in all registers of
-# a thread; what a block has of shared memory lets two of them run on a multiprocessor of 160 KB
-_TILES = {64: (4, 2, 64), 128: (8, 1, 64), 256: (4, 1, 64)}
-_SMALL = {64: (4, 1, 64), 128: (4, 1, 64), 256: (4, 1, 64)}  # where the others would be too few
+# by depth: warps, fragments of a warp, keys at a time: the fastest of six on an H200 (benchmarks/results/gpu_attention.md).
+# Two fragments share what is read of K and V, in all registers of a thread; two blocks run on a multiprocessor.
+_TILES = {64: (4, 2, 64), 128: (4, 2, 64), 256: (4, 1, 64)}
+_SMALL = (4, 1, 64)  # where the others are fewer than two waves of blocks
 BLOCKS_OF_FEW = 4  # blocks of one warp that a multiprocessor needs to read as fast as it can
 
 
@@ -27,7 +27,6 @@ class WarpTiles:
     fragments: int
     keys: int
     splits: Dim = 1
-    blocks_per_sm: int = 0  # what registers must allow; 0: as it comes
 
     @property
     def rows(self) -> int:
@@ -47,4 +46,4 @@ def choose_warp_tiles(depth: int, queries: Dim, keys: Dim, batches: Dim, few: bo
         return WarpTiles(depth, warps, 1, FEW_KEYS, splits)
     large = WarpTiles(depth, *_TILES[depth])
     count = dims.ceildiv(queries, large.rows) * batches
-    return WarpTiles(depth, *_SMALL[depth]) if isinstance(count, int) and count < 2 * SMS else large
+    return WarpTiles(depth, *_SMALL) if isinstance(count, int) and count < 4 * SMS else large

@@ -12,7 +12,7 @@ one is used the other is on its way:
     O / total -> epilogue
 
 Scores lie in registers as the left operand of the second product does, so that P is rounded and multiplied where it is.
-Only the first tiles taken have keys beyond the diagonal or the end: they are a loop of their own. With `splits` each
+Only the first tiles taken have keys beyond the diagonal or the end; later ones skip these masks. With `splits` each
 part of the keys writes O, maxima and totals to scratch memory (`parts`).
 """
 
@@ -25,7 +25,7 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ..ampere.tile import ELEMENTS, Tile
+from ..ampere.tile import ELEMENTS, Lanes, Tile
 from ..ampere.warp import Warp
 from ..gpu_kernel import GpuKernel
 from ..hopper.ptx import Ptx
@@ -55,7 +55,6 @@ class WarpAttention:
         p = attention.product
         self.row_tiles = dims.ceildiv(p.m, tiles.rows)
         self.stage = stage = kernel.stage(tiles.threads, (self.row_tiles * p.batches * tiles.splits, 1, 1))
-        stage.blocks_per_sm = tiles.blocks_per_sm
         self.b, self.ptx, self.warp = stage.b, Ptx(stage), Warp(stage)
         self._name_threads()
         q, k, v = operands
@@ -92,8 +91,7 @@ class WarpAttention:
         bind = lambda x: x if isinstance(x, int) else b.bind_unique("keys", b.dim(x))
         span = key_range(a.product.k, tiles.keys, tiles.splits, a.causal, self.row + tiles.rows, part)
         low, high = map(bind, span)
-        whole = bind(dims.dim_max(dims.dim_min(self._whole_tiles(), high), low))
-        self.low = low
+        self.low, self.whole = low, bind(self._whole_tiles())
         self.q.fill(self.head, self.row, edge=True)
         self.k.fill(self.shared, tiles.keys * (high - 1), edge=True)
         self.warp.commit()
@@ -103,14 +101,10 @@ class WarpAttention:
             )
             for f in range(tiles.fragments)
         ]
-        self.readers = (self.q.left(self.warp_row), self.k.right(), self.v.turned())
+        self.lanes = Lanes(self.warp, self.ptx, self.k.pitch)
+        self.q_lanes = Lanes(self.warp, self.ptx, self.q.pitch, self.warp_row) if tiles.warps > 1 else self.lanes
         self.held = self._held()
-        state = self._start()
-        for name, first, end, edge in (("edge", whole, high, True), ("whole", low, whole, False)):
-            if edge and not a.causal and divisible(a.product.k, tiles.keys):
-                continue
-            body = lambda j, s, first=first, end=end, edge=edge: self._step(end - 1 - j + first, s, edge)
-            state = b.loop_carried(name, first, end, state, body)
+        state = b.loop_carried("k", low, high, self._start(), lambda j, s: self._step(high - 1 - j + low, s))
         for lane_row, (rows, sums) in zip(self.lane_rows, self._split(state)):
             self.results.write(self.head, lane_row, part, rows, sums)
         stage.finish()
@@ -139,7 +133,7 @@ class WarpAttention:
         self.warp.wait(0)
         self.stage.barrier()
         steps = range(0, self.tiles.depth, STEP)
-        return [[self.readers[0].at(FRAGMENT * f, k) for k in steps] for f in range(self.tiles.fragments)]
+        return [[self.q.left(self.q_lanes, FRAGMENT * f, k) for k in steps] for f in range(self.tiles.fragments)]
 
     def _start(self) -> list[ir.Value]:
         softmax, zero = self.softmax, self.softmax.constant(0.0)
@@ -154,12 +148,12 @@ class WarpAttention:
         return [(row_state(part[:4]), part[4:]) for part in parts]
 
     # -- a tile of keys --------------------------------------------------------------------------------------------
-    def _step(self, tile: Dim, state: list[ir.Value], edge: bool) -> list[ir.Value]:
+    def _step(self, tile: Dim, state: list[ir.Value]) -> list[ir.Value]:
         b, warp, softmax, keys = self.b, self.warp, self.softmax, self.tiles.keys
         tile = b.bind_unique("tile", b.dim(tile))
         warp.wait(0)
         self.stage.barrier()
-        self.v.fill(self.shared, keys * tile, edge)
+        self.v.fill(self.shared, keys * tile, edge=True)
         warp.commit()
         scores = self._scores()
         warp.wait(0)
@@ -171,10 +165,10 @@ class WarpAttention:
 
         b.branch(self.ptx.compare("slt", self.low, tile), [], following)
         warp.commit()
+        masked = self._masked(scores, tile)
         after, pairs, all_sums = [], [], []
         for f, (before, sums) in enumerate(self._split(state)):
-            masked = self.edges.masked(scores[f], self.head, self.lane_rows[f], tile, edge)
-            step = softmax.step(masked, before)
+            step = softmax.step(masked[f], before)
             by = step.corrections()
             all_sums.append([softmax.binary("mulf", x, by[QUADS.row(i)]) for i, x in enumerate(sums)])
             pairs.append(softmax.pairs(step.weights, ir.Type.parse(self.element)))
@@ -183,17 +177,34 @@ class WarpAttention:
         all_sums = self._values(all_sums, pairs)
         return [x for rows, sums in zip(after, all_sums) for x in (*rows, *sums)]
 
+    def _masked(self, scores: list[list[ir.Value]], tile: Dim) -> list[list[ir.Value]]:
+        """Scores with what does not count as -inf; only tiles at an edge take the time, unless there is a mask."""
+        a, size = self.attention, len(scores[0])
+
+        def masked(edge: bool) -> list[ir.Value]:
+            made = [self.edges.masked(s, self.head, row, tile, edge) for s, row in zip(scores, self.lane_rows)]
+            return [x for one in made for x in one]
+
+        if a.mask is not None:
+            found = masked(True)
+        elif not a.causal and divisible(a.product.k, self.tiles.keys):
+            found = masked(False)
+        else:
+            at_edge, types = self.ptx.compare("sge", tile, self.whole), [self.b.f32] * (size * len(scores))
+            found = self.b.branch(at_edge, types, lambda: masked(True), lambda: masked(False))
+        return [found[i : i + size] for i in range(0, len(found), size)]
+
     def _scores(self) -> list[list[ir.Value]]:
         """`Q K` of each fragment."""
         zero, columns = self.softmax.constant(0.0), self.tiles.keys
         scores = [[zero] * (columns // 2) for _ in range(self.tiles.fragments)]
         for number, k in enumerate(range(0, self.tiles.depth, STEP)):
             left = [
-                self.held[f][number] if self.held else self.readers[0].at(FRAGMENT * f, k)
+                self.held[f][number] if self.held else self.q.left(self.q_lanes, FRAGMENT * f, k)
                 for f in range(self.tiles.fragments)
             ]
             for column in range(0, columns, 2 * ELEMENTS):
-                self._multiply(scores, left, self.readers[1].at(column, k), column)
+                self._multiply(scores, left, self.k.right(self.lanes, column, k), column)
         return scores
 
     def _values(self, sums: list[list[ir.Value]], pairs: list[list[ir.Value]]) -> list[list[ir.Value]]:
@@ -201,7 +212,7 @@ class WarpAttention:
         for number, k in enumerate(range(0, self.tiles.keys, STEP)):
             left = [words[4 * number : 4 * number + 4] for words in pairs]
             for column in range(0, self.tiles.depth, 2 * ELEMENTS):
-                self._multiply(sums, left, self.readers[2].at(k, column), column)
+                self._multiply(sums, left, self.v.turned(self.lanes, k, column), column)
         return sums
 
     def _multiply(
