@@ -22,8 +22,8 @@ RESULTS = Path(__file__).parent / "results" / "amdgpu.md"
 HEADER = """# Kernels for AMD GPUs, as compiled
 
 Written by `benchmarks/amdgpu.py`; nothing here was timed. *waves*: how many a SIMD can hold. *slots*: matrix instructions among all instructions of the loop that has
-them. *busy*: a bound on how much of the time one wave keeps its matrix unit busy. Sizes are 8192 x 4096 for loops, 4096 x 4096 x 4096 for products,
-64 heads of 4096 tokens for attention.
+them. *busy*: a bound on how much of the time one wave keeps its matrix unit busy. Sizes are 8192 x 4096 for loops, 4096 x 4096 x 4096 for products, 32 images of 56 x 56 to
+64 channels for convolutions, 64 heads of 4096 tokens for attention.
 """
 
 
@@ -46,6 +46,11 @@ def kernels() -> dict[str, Graph]:
         "sum of columns f32": graph_of("sum", ("f32", rows), dims=(0,), keepdim=False),
     }
     made |= {f"matmul {t}": graph_of("matmul", (t, square), (t, square)) for t in ("f16", "bf16", "f32")}
+    for channels, size in ((64, 3), (256, 1)):
+        image, weights = ("f16", (32, channels, 56, 56)), ("f16", (64, channels, size, size))
+        window = {"stride": (1, 1), "padding": (size // 2,) * 2, "dilation": (1, 1), "output_padding": (0, 0)}
+        name = f"conv f16, {channels} channels, {size} x {size}"
+        made[name] = graph_of("conv", image, weights, None, **window, groups=1, transposed=False)
     for dtype, width, causal in (("f16", 64, False), ("bf16", 128, False), ("bf16", 128, True)):
         name = f"{'causal ' if causal else ''}attention {dtype}, heads of {width}"
         made[name] = graph_of("attention", *[(dtype, (64, 4096, width))] * 3, None, causal=causal, scale=None, gqa=1)

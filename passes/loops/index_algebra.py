@@ -91,7 +91,7 @@ class Ranges:
         if isinstance(e, int):
             return e >= 0
         if all(c > 0 for c in e.terms.values()) and not any(a.startswith("v") for a in dims.symbols(e)):
-            return all(isinstance(a, str) or self.nonnegative(a[1]) for m in e.terms for a, _ in m)
+            return all(isinstance(a, str) or self._atom_nonnegative(*a) for m in e.terms for a, _ in m)
         low = self.lower(e)
         if low is None:
             return False
@@ -100,6 +100,13 @@ class Ranges:
         # with s = 1 + s' for positive symbols, all coefficients non-negative is enough
         shifted = dims.substitute(low, {s: dims.symbol(s) + 1 for s in self.positive})
         return shifted >= 0 if isinstance(shifted, int) else all(c > 0 for c in shifted.terms.values())
+
+    def _atom_nonnegative(self, function: str, a: Dim, b: Dim) -> bool:
+        """True if `function(a, b)` is at least 0 for certain; divisors are positive."""
+        first = self.nonnegative(a)
+        if function == "max":
+            return first or self.nonnegative(b)
+        return first and (function != "min" or self.nonnegative(b))
 
     def less(self, a: Dim, b: Dim) -> bool:
         """True if `0 <= a < b` for certain."""

@@ -44,13 +44,17 @@ LOOPS = {
 @cache
 def code_of(name, chip):
     """A kernel's code object, and its instructions as text."""
-    image = compile_graph((LOOPS | PRODUCTS | ATTENTIONS)[name], chip).image
+    image = compile_graph((LOOPS | PRODUCTS | ATTENTIONS | {"conv_f16": CONVOLUTION})[name], chip).image
     (kernel,) = unpack(image)[1]
     (code,) = unpack(kernel)[1]
     return code, "\n".join(map(str, disassemble(code).values()))
 
 
 PRODUCTS = {f"matmul_{t}": graph_of("matmul", (t, (4096, 4096)), (t, (4096, 4096))) for t in ("f16", "bf16", "f32")}
+CONVOLUTION = graph_of(
+    "conv", ("f16", (8, 64, 56, 56)), ("f16", (64, 64, 3, 3)), None, stride=(1, 1), padding=(1, 1), dilation=(1, 1),
+    groups=1, transposed=False, output_padding=(0, 0),
+)  # fmt: skip
 ATTENTIONS = {
     f"attention_{t}_{d}": graph_of("attention", *[(t, (16, 4096, d))] * 3, None, causal=causal, scale=None, gqa=1)
     for t, d, causal in (("f16", 64, False), ("bf16", 128, True))
@@ -80,6 +84,15 @@ def test_products_are_matrix_instructions(name, chip):
         assert text.count("fmac_f32") > 256  # there is no f32 WMMA
         return
     assert MATRIX[chip] in text and row.busy > 0.5, row
+
+
+@needs_tools
+@pytest.mark.parametrize("chip", CHIPS)
+def test_convolutions_are_matrix_instructions(chip):
+    code, text = code_of("conv_f16", chip)
+    (row,) = uses(code)
+    assert row.scratch == 0 and row.waves >= 2 and MATRIX[chip] in text and row.busy > 0.5, row
+    assert re.search(r"\bds_(write|store)_b128", text)  # patches, gathered along K
 
 
 @needs_tools

@@ -180,23 +180,45 @@ def test_a_product_of_symbolic_rows(case, chip, fake):
     check(g, fake, [rng.standard_normal(s).astype(np.float16) for s in ((m, k), (n, k))], 4)
 
 
-def convolution(dtype, channels, stride):
-    return graph_of(
-        "conv", (dtype, (2, channels, 9, 8)), (dtype, (24, channels, 3, 3)), (dtype, (24,)), stride=(stride, stride),
-        padding=(1, 1), dilation=(1, 1), groups=1, transposed=False, output_padding=(0, 0),
+def convolution(dtype, channels, size=3, stride=1, dilation=1, groups=1):
+    g, pair = Graph(), lambda n: (n, n)
+    x, w, b = (
+        g.add_input(name, TensorType(dtype, shape))
+        for name, shape in (("x", (2, channels, 9, 8)), ("w", (24, channels // groups, size, size)), ("b", (24,)))
+    )
+    y = g.add(
+        "conv", x, w, b, stride=pair(stride), padding=pair(size // 2 * dilation), dilation=pair(dilation),
+        groups=groups, transposed=False, output_padding=(0, 0),
     )  # fmt: skip
+    g.add_output(g.add("relu", y))
+    return g
+
+
+CONVOLUTIONS = {
+    "few_channels": convolution("f32", 3),
+    "channels_last_in_k": convolution("f16", 16, stride=2),
+    "one_element": convolution("bf16", 32, size=1),
+    "dilated": convolution("f32", 16, dilation=2),
+    "groups": convolution("f16", 8, groups=2),
+    "a_channel_each": convolution("f32", 24, groups=24),
+}
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips(CONVOLUTIONS))
+def test_convolutions(case, chip, fake):
+    check(CONVOLUTIONS[case], fake, scale=4)
+    if case != "a_channel_each" and (chip.startswith("gfx9") or case not in ("few_channels", "dilated")):
+        assert any("v_mfma" in name or "v_wmma" in name for name in fake.executed)
 
 
 OTHERS = {
-    "convolution": convolution("f32", 3, 1),
-    "convolution_f16": convolution("f16", 8, 2),
     "cumsum": graph_of("cumsum", ("f32", (20, 33)), dim=1),
     "sort": graph_of("sort", ("f32", (7, 40)), dim=1, descending=False, stable=True),
 }
 
 
 @pytest.mark.parametrize(("case", "chip"), on_chips(OTHERS))
-def test_convolutions_and_direct_ops(case, chip, fake):
+def test_direct_ops(case, chip, fake):
     if case == "sort" and chip == "gfx90a":
         pytest.skip("the emulator has no scratch memory of gfx90a")
     check(OTHERS[case], fake, scale=4)

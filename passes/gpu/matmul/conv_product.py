@@ -3,12 +3,13 @@
     y[n, o, p] = sum over (c, t) of w[o, (c, t)] * x[n, c, p * stride + t * dilation - padding]
 
 The second operand's elements outside the image are zeros; `Patches` evaluates them. As rows of K they are what "im2col"
-writes, and the emitters that need an operand in memory write it.
+writes, and the emitters that need an operand in memory write it. A kernel of one element with stride 1 reads the image as
+it is: channels by positions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mlir import ir
@@ -40,24 +41,36 @@ class Patches(Side):
     groups: int
     channels: int  # of a group
     windows: tuple[Window, ...]
+    taps_first: bool = False  # how K is counted
 
     vectors: ClassVar[bool] = False  # neighbours may lie outside the image one by one
 
     def strides(self) -> Strides | None:
-        """A kernel of one element with stride 1 reads the image as it is: channels by positions."""
-        if self.groups > 1 or any(w.kernel != 1 or w.stride != 1 or w.padding for w in self.windows):
-            return None
-        return super().strides()
+        return None
 
-    def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
+    def _place(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> tuple[list[Dim], list[Dim]]:
+        """The index of an element, and what must not be negative for it to be inside the image."""
         image, group = ev.ranges.floordiv(batch, self.groups), ev.ranges.mod(batch, self.groups)
         outs = ev.ranges.delinearize(row, [w.out for w in self.windows])
-        channel, *taps = ev.ranges.delinearize(k, [self.channels, *(w.kernel for w in self.windows)])
+        kernel = [w.kernel for w in self.windows]
+        if self.taps_first:
+            *taps, channel = ev.ranges.delinearize(k, [*kernel, self.channels])
+        else:
+            channel, *taps = ev.ranges.delinearize(k, [self.channels, *kernel])
         places = [
             ev.ranges.simplify(o * w.stride + t * w.dilation - w.padding) for o, t, w in zip(outs, taps, self.windows)
         ]
-        index = [image, group * self.channels + channel, *places]
         inside = [c for p, w in zip(places, self.windows) for c in (p, w.size - 1 - p) if not ev.ranges.nonnegative(c)]
+        return [image, group * self.channels + channel, *places], inside
+
+    def clamped(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> tuple[Any, list[Dim]]:
+        """An element or, outside the image, one near it; and what is negative there."""
+        (image, channel, *places), inside = self._place(ev, batch, row, k)
+        near = [dims.dim_max(dims.dim_min(p, w.size - 1), 0) for p, w in zip(places, self.windows)]
+        return ev.at(self.value, [image, channel, *(near if inside else places)]), inside
+
+    def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
+        index, inside = self._place(ev, batch, row, k)
         read = lambda: ev.at(self.value, index)
         if not inside:
             return read()
@@ -77,6 +90,17 @@ class GroupWeights(Side):
 
     def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
         return super().at(ev, 0, ev.ranges.mod(batch, self.groups) * self.outputs + row, k)
+
+
+def taps_first(product: Product) -> Product:
+    """A convolution whose K counts channels last: neighbouring k are at one place of the image, in all channels."""
+    image, weights = product.b, product.a
+    assert isinstance(image, Patches)
+    return replace(
+        product,
+        a=replace(weights, k=(*weights.k[1:], weights.k[0])),
+        b=replace(image, taps_first=True),
+    )
 
 
 def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product:
@@ -100,12 +124,15 @@ def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product
     space = tuple(range(2, rank))
     each = outputs // groups  # type: ignore[operator]
     weights = Side(w, (), (0,), (1, *space), strided_view(w, shapes))
+    image = Side(x, (0,), space, (1,), strided_view(x, shapes))
+    if groups > 1 or any(w.kernel != 1 or w.stride != 1 or w.padding for w in windows):
+        image = Patches(x, (0,), space, (1,), None, groups, channels, windows)  # type: ignore[arg-type]
     if groups > 1:
         weights = GroupWeights(w, (), (0,), (1, *space), None, groups, each)
     product = Product(
         root=root,
         a=weights,
-        b=Patches(x, (0,), space, (1,), strided_view(x, shapes), groups, channels, windows),  # type: ignore[arg-type]
+        b=image,
         bias=root.operands[2] if len(root.operands) > 2 else None,
         batch=(x_shape[0], groups) if groups > 1 else (x_shape[0],),
         rows=(each,),

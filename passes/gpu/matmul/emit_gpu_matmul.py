@@ -31,6 +31,7 @@ from .simt import SimtProduct
 from .sums import emit_sums, sums_pitch
 from .tiles import choose_tiles, choose_warp_tiles
 from .waves import WaveProduct
+from .waves import suits as suits_waves
 from .wgmma import WgmmaProduct
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
@@ -71,8 +72,8 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
 
 
 def _unit(p: Product, matrix: str) -> Unit | None:
-    """The matrix instructions of waves for a product of tensors, if there are any for its dtype."""
-    if p.k == 0 or p.root.name == "lamina.conv":
+    """The matrix instructions of waves, if there are any for this dtype and results are not mostly padding."""
+    if p.k == 0 or not suits_waves(p):
         return None
     if matrix == "mma":
         return MMA_SYNC if p.dtype in ("bf16", "f16") else None

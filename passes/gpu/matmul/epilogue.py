@@ -159,7 +159,7 @@ class Epilogue:
         """Where an output has the root's element number `flat`."""
         order = self.orders[result]
         if order is None:
-            return ranges.delinearize(flat, self.stage.kernel.graph.shape(result))
+            return list(ranges.delinearize(flat, self.stage.kernel.graph.shape(result)))
         place = ranges.delinearize(flat, self.product.result)
         return [0 if d is None else place[d] for d in order]
 

@@ -1,6 +1,7 @@
 """An operand of a matrix product on its way through shared memory: tiles of `count` rows x `depth`.
 
-    load    global memory -> registers, by vectors along K or, where the operand is contiguous there, along its rows
+    load    global memory -> registers, by vectors along K or, where the operand is contiguous there, along its rows;
+            where there are no vectors, so many elements along K that they are a chunk in shared memory
     store   registers -> shared memory, always with K last
     read    shared memory -> what the matrix unit takes
 
@@ -14,16 +15,20 @@ Values come from the evaluator, so an operand may be any view or be computed. Ro
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...loops.evaluate_walk import Walk
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage, element_bytes
 from ..probe import Probe, choose_width
 from ..stored import Stored
 from ..thread_values import LANE
-from .problem import Product, Side, operand_index
+from .conv_product import Patches
+from .problem import Product, Side
 
 CHUNK = 16  # bytes that one instruction moves
 LINE = 128  # bytes of all banks
@@ -43,17 +48,15 @@ class TileOperand:
     ):  # fmt: skip
         self.stage, self.product, self.side, self.count, self.depth = stage, product, side, count, depth
         self.batch, self.room, self.padded = batch, room, padded
-        graph = stage.kernel.graph
-        self.shape = graph.shape(side.value)
-        self.rows = [self.shape[d] for d in side.rows]
-        self.extent = dims.product(self.rows)
+        self.extent = product.m if side is product.a else product.n
         self.element = ir.RankedTensorType(side.value.type).element_type
         along_k, along_rows = self._width(True), self._width(False)
-        self.along_k = along_k >= along_rows
+        self.along_k = along_k >= along_rows and along_k > 1
         self.width = along_k if self.along_k else along_rows
-        # vectors along rows: so many neighbouring k that what goes to shared memory is a word
-        self.together = 1 if self.along_k else max(1, 4 // element_bytes(self.element))
         self.chunk = CHUNK // element_bytes(self.element)
+        # vectors along rows: so many neighbouring k that what goes to shared memory is a word
+        word = max(1, 4 // element_bytes(self.element))
+        self.together = 1 if self.along_k else word if self.width > 1 else self.chunk
         self.size = tile_size(count, depth, element_bytes(self.element), padded)
         self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width)
 
@@ -63,21 +66,22 @@ class TileOperand:
         ranges.add("k", dims.floordiv(self.product.k, width) if along_k else self.product.k)
         return ranges
 
-    def _index(self, ranges: Ranges, along_k: bool, width: int, row: Dim, k: Dim) -> list[Dim]:
-        """The index of a vector: `row` or `k` counts vectors, whichever they lie along."""
+    def _at(self, ev: Walk, along_k: bool, width: int, row: Dim, k: Dim) -> Any:
+        """A vector of the operand: `row` or `k` counts vectors, whichever they lie along."""
         lane = dims.symbol(LANE) if width > 1 else 0
         row, k = (row, width * k + lane) if along_k else (width * row + lane, k)
-        batch = ranges.delinearize(self.batch, self.product.batch) if self.product.batch else []
-        return operand_index(self.side, batch, ranges.delinearize(row, self.rows), [k], len(self.shape))
+        return self.side.at(ev, self.batch, row, k)
 
     def _width(self, along_k: bool) -> int:
         """The lanes of vectors along K or along the rows."""
+        if not self.side.vectors:
+            return 1
 
         def probe(width: int) -> Probe:
             ranges = self._ranges(along_k, width)
             ranges.add(LANE, width)
             accesses = Probe(self.stage.kernel.graph, ranges, set())
-            accesses.at(self.side.value, self._index(ranges, along_k, width, dims.symbol("row"), dims.symbol("k")))
+            self._at(accesses, along_k, width, dims.symbol("row"), dims.symbol("k"))
             return accesses
 
         extent = self.product.k if along_k else self.extent
@@ -92,48 +96,77 @@ class TileOperand:
     # -- global memory -> registers -> shared memory ---------------------------------------------------------------
     def load(self, first: ir.Value, k0: ir.Value) -> list[list[ir.Value]]:
         """This thread's vectors of the tile from row `first` and `k0` on: lists of `together` with neighbouring k."""
-        return [[self._load(first, k0, unit, j) for j in range(self.together)] for unit in range(self._units())]
+        return [self._load(first, k0, unit) for unit in range(self._units())]
 
     def _units(self) -> int:
         size = self.width * self.together
         return -(-self.count * self.depth // size // self.stage.threads)
 
     def _place(self, unit: int) -> tuple[ir.Value, ir.Value]:
-        """Row and k in the tile of a thread's vectors: neighbouring threads take neighbouring k."""
+        """Row and k in the tile of a thread's vectors: neighbouring threads take neighbouring k, of patches rows."""
         b = self.stage.b
         across = self.depth // (self.width if self.along_k else self.together)
         total = self.count * self.depth // (self.width * self.together)
         at = b.binary("arith.addi", self.stage.thread(), b.constant(unit * self.stage.threads, b.index))
         if (unit + 1) * self.stage.threads > total:  # too many threads: the last ones do the same
             at = b.value("arith.minsi", (at, b.constant(total - 1, b.index)), b.index)
+        if not self.side.vectors:
+            across = self.count
         row = b.binary("arith.divui", at, b.constant(across, b.index))
         k = b.binary("arith.remui", at, b.constant(across, b.index))
+        if not self.side.vectors:
+            row, k = k, row
         scale_row, scale_k = (1, self.width) if self.along_k else (self.width, self.together)
         return (
             b.binary("arith.muli", row, b.constant(scale_row, b.index)),
             b.binary("arith.muli", k, b.constant(scale_k, b.index)),
         )
 
-    def _load(self, first: ir.Value, k0: ir.Value, unit: int, j: int) -> ir.Value:
-        b, ev = self.stage.b, self.ev
+    def _load(self, first: ir.Value, k0: ir.Value, unit: int) -> list[ir.Value]:
+        b = self.stage.b
         row, k = self._place(unit)
         row = self._within(b.binary("arith.addi", first, row), self.extent, self.count)
-        k = b.binary("arith.addi", b.binary("arith.addi", k0, k), b.constant(j, b.index))
-        ragged = not isinstance(self.product.k, int) or self.product.k % self.depth != 0
-        mask = None
-        if ragged:
-            mask = b.value("arith.cmpi", (k, b.dim(self.product.k)), b.i1, predicate=b.number(6, b.i64))
-            k = b.value("arith.select", (mask, k, b.constant(0, b.index)), b.index)
+        k = b.binary("arith.addi", k0, k)
         width = b.constant(self.width, b.index)
-        row, k = (row, b.binary("arith.divui", k, width)) if self.along_k else (b.binary("arith.divui", row, width), k)
-        b.fresh += 1
-        names = f"row{b.fresh}", f"k{b.fresh}"
-        plain = self._ranges(self.along_k, self.width).ends
-        for name, value, end in zip(names, (row, k), (plain["row"], plain["k"])):
-            b.bind(name, value)
-            ev.ranges.add(name, end)
-        index = self._index(ev.ranges, self.along_k, self.width, *map(dims.symbol, names))
-        value = ev.at(self.side.value, index)
+        if not self.along_k:
+            row = b.binary("arith.divui", row, width)
+        row_symbol = self._symbol("row", row, self._ranges(self.along_k, self.width).ends["row"])
+        each, size = (1, self.width) if self.along_k else (self.together, 1)
+        if isinstance(self.product.k, int) and self.product.k % each == 0:  # all of them exist, or none
+            step, mask = self._steps(k, each * size)
+            return [self._element(row_symbol, each * step + j, mask) for j in range(each)]
+        made = []
+        for j in range(each):
+            step, mask = self._steps(b.binary("arith.addi", k, b.constant(j, b.index)), size)
+            made.append(self._element(row_symbol, step, mask))
+        return made
+
+    def _steps(self, k: ir.Value, size: int) -> tuple[Dim, ir.Value | None]:
+        """`k` counted in steps of `size`, 0 beyond the end, and whether it is before the end."""
+        b, end = self.stage.b, self.product.k
+        mask = None
+        if not isinstance(end, int) or end % self.depth != 0:
+            mask = b.value("arith.cmpi", (k, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
+            k = b.value("arith.select", (mask, k, b.constant(0, b.index)), b.index)
+        step = b.binary("arith.divui", k, b.constant(size, b.index))
+        return self._symbol("k", step, dims.floordiv(end, size)), mask
+
+    def _symbol(self, name: str, value: ir.Value, end: Dim) -> Dim:
+        """A new symbol for a place below `end`."""
+        symbol = self.stage.b.bind_unique(name, value)
+        self.ev.ranges.add(str(symbol), end)
+        return symbol
+
+    def _element(self, row: Dim, k: Dim, mask: ir.Value | None) -> ir.Value:
+        """The operand's vector, zero where `mask` is false."""
+        b, ev = self.stage.b, self.ev
+        if isinstance(self.side, Patches):
+            value, inside = self.side.clamped(ev, self.batch, row, k)
+            if inside:
+                exists = ev.all_nonnegative(inside)
+                mask = exists if mask is None else b.value("arith.andi", (mask, exists), b.i1)
+        else:
+            value = self._at(ev, self.along_k, self.width, row, k)
         value = ev.vector(value) if self.width > 1 else value
         if mask is None:
             return value

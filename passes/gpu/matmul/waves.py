@@ -20,12 +20,14 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ..gpu_kernel import GpuKernel, element_bytes
-from .matrix_units import SIDE, Unit
+from .conv_product import Patches, taps_first
+from .matrix_units import SIDE, MultiplyAdd, Unit
 from .problem import Product
-from .tile_operands import TileOperand
+from .tile_operands import CHUNK, TileOperand, tile_size
 from .wave_results import WaveResults
 
 DEPTH = 64  # bytes of K in a tile
+LEAST_CHANNELS = 8  # of a group of a convolution's results: half the rows of a fragment
 BUSY = 96  # blocks that keep the smallest of the GPUs at work
 
 
@@ -55,10 +57,18 @@ def choose_tile(m: Dim, n: Dim, batches: Dim, wave: int) -> Tile:
     return _MEDIUM
 
 
+def suits(product: Product) -> bool:
+    """False for a convolution whose results would be mostly padding."""
+    few = isinstance(product.m, int) and product.m < LEAST_CHANNELS
+    return not (few and product.root.name == "lamina.conv")
+
+
 class WaveProduct:
     """One product as a stage of `kernel`."""
 
     def __init__(self, kernel: GpuKernel, product: Product, unit: Unit):
+        if isinstance(product.b, Patches) and product.b.channels % CHUNK == 0:
+            product = taps_first(product)
         self.kernel, self.graph, self.product, self.unit = kernel, kernel.graph, product, unit
         self.tile = tile = choose_tile(product.m, product.n, product.batches, kernel.wave)
         self.fragments = (tile.rows // tile.row_waves // SIDE, tile.columns // tile.column_waves // SIDE)
@@ -92,10 +102,13 @@ class WaveProduct:
         """The sums of all fragments, row by row."""
         b, stage, product, unit = self.b, self.stage, self.product, self.unit
         depth = DEPTH // element_bytes(ir.RankedTensorType(product.a.value.type).element_type)
+        padded = self.kernel.wave < 64  # waves of 32 have no registers for the addresses of chunks that trade places
         sides = []
         for side, count in ((product.a, self.tile.rows), (product.b, self.tile.columns)):
-            room = stage.shared(ir.RankedTensorType(side.value.type).element_type, 2 * count * depth)
-            sides.append(TileOperand(stage, product, side, count, depth, self.batch, room))
+            element = ir.RankedTensorType(side.value.type).element_type
+            size = tile_size(count, depth, element_bytes(element), padded)
+            room = stage.shared(element, 2 * size)
+            sides.append(TileOperand(stage, product, side, count, depth, self.batch, room, padded))
         firsts = self.row, self.column
         tiles = dims.ceildiv(product.k, depth)
         zero = b.constant(0.0, ir.VectorType.get([unit.results], b.f32))
@@ -109,7 +122,8 @@ class WaveProduct:
             self._keep_order()
             for k in range(0, depth, unit.step):
                 sums = self._multiply(sides, dims.mod(t, 2), k, sums)
-            self._keep_order()
+                if isinstance(unit, MultiplyAdd) or k + unit.step == depth:  # its operands fill the registers
+                    self._keep_order()
             for side, vectors in zip(sides, loaded):
                 side.store(vectors, side.size * dims.mod(t + 1, 2))
             self._barrier()
