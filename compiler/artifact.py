@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.artifact import Code, EntryCode, HostCode, write_artifact
 from ..runtime.gpu_table import ENTRY
 from ..targets import Target, all_targets, get_target
 from .api import Program, compile_llvm
+from .artifact_file import Code, EntryCode, HostCode, write_artifact
 from .gpu_entry_ir import gpu_entry_ir
 
 if TYPE_CHECKING:

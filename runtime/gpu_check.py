@@ -28,8 +28,8 @@ def check_launches(
         if not holds:
             raise ArtifactError(f"the launches of program '{name}' are damaged: {what}; compile it again")
 
-    for buffer in plan["arena"]:
-        require(0 <= buffer["first"] <= buffer["last"] < len(launches), "a buffer outlives the program")
+    for buffer in plan["arena"]:  # copies after the launches are one step more
+        require(0 <= buffer["first"] <= buffer["last"] <= len(launches), "a buffer outlives the program")
     for space, index in [c[end] for key in ("before", "after") for c in plan[key] for end in ("to", "from")]:
         require(space in sizes and 0 <= index < sizes[space], f"a copy of {space} {index}")
     for number, row in enumerate(launches):

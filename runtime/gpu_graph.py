@@ -30,7 +30,7 @@ class Graph:
         before = ctypes.c_void_p()
         for launch in walk.steps:
             assert isinstance(launch, Launch), "only kernels are nodes"
-            made, node = device.node(launch.shape, ctypes.addressof(launch.parameters)), ctypes.c_void_p()
+            made, node = device.node(launch.shape, launch.parameters), ctypes.c_void_p()
             known = ctypes.c_size_t(1 if self.nodes else 0)
             given = ctypes.byref(node), graph, ctypes.byref(before), known, ctypes.byref(made)
             device.check(self._call("GraphAddKernelNode", *given), "adding a kernel to a graph")

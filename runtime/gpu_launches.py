@@ -30,7 +30,7 @@ class Launches:
                 row = [0, step.to, step.source, step.size, step.offset]
             else:
                 function, *shape = step.shape
-                row = [function.value, *shape, ctypes.addressof(step.parameters)]
+                row = [function.value, *shape, step.parameters]
                 for descriptor in step.descriptors:
                     maps += [descriptor.map.address, descriptor.slot, descriptor.map.base]
             steps += row + [0] * (STEP_WORDS - len(row))

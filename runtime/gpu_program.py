@@ -19,9 +19,10 @@ from typing import Any
 from .arrays import ITEM_SIZE
 from .errors import ArtifactError
 from .gpu_check import check_launches
-from .gpu_device import Device, Module, StatusWords
+from .gpu_device import Device, Module
 from .gpu_image import unpack
-from .gpu_walk import Walk, build
+from .gpu_layout import Layout
+from .gpu_walk import Walk
 from .program import Constants, LoadedProgram, Prepared
 from .sizes import compile_sizes
 from .threads import ABI
@@ -60,6 +61,7 @@ class GpuProgram(LoadedProgram):
         self._lifetimes = [(b["first"], b["last"]) for b in plan["arena"]]
         self._prepared: dict[tuple[int, ...], Prepared] = {}
         self._walks: dict[tuple[int, ...], Walk] = {}
+        self._layout: Layout | None = None
         self._lock = threading.Lock()
         self._running = threading.Lock()
         self.status = device.mapped(len(plan["launches"]))
@@ -86,7 +88,8 @@ class GpuProgram(LoadedProgram):
         pointers = (*weights, *made)
         if plan["init"] is not None:
             status = self.device.mapped(len(plan["init"]["launches"]))
-            walk = self._build(plan["init"], {s: self._counts[s] for s in _INIT_SPACES}, {}, status)
+            counts = {s: self._counts[s] for s in _INIT_SPACES}
+            walk = Layout(plan["init"], counts, (), self.device, self._kernel, self.name).walk((), status.pointer)
             kept += [walk, status]
             self._enqueue(walk, pointers, stream, allocate)
         return Constants(pointers, tuple(kept))
@@ -140,13 +143,9 @@ class GpuProgram(LoadedProgram):
     # -- preparation -----------------------------------------------------------------------------------------------
     def walk(self, symbols: tuple[int, ...]) -> Walk:
         """A new walk of one call for symbol values `symbols`; its status words are this program's."""
-        known = dict(zip(self._symbols, symbols))
-        return self._build(self.plan, self._counts, known, self.status)
-
-    def _build(
-        self, plan: Mapping[str, Any], counts: Mapping[str, int], known: Mapping[str, int], status: StatusWords
-    ) -> Walk:
-        return build(plan, counts, known, status.pointer, self.device, self._kernel, self.name)
+        if self._layout is None:
+            self._layout = Layout(self.plan, self._counts, self._symbols, self.device, self._kernel, self.name)
+        return self._layout.walk(symbols, self.status.pointer)
 
     def _kernel(self, name: str) -> tuple[dict[str, Any], Module]:
         header, code = self._code[name]

@@ -11,6 +11,7 @@ from lamina.runtime import cuda
 from lamina.runtime.errors import ArtifactError
 from lamina.runtime.gpu_image import pack, unpack
 from lamina.runtime.gpu_program import GpuProgram
+from lamina.runtime.gpu_walk import Copy
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,17 @@ def test_code_that_is_cut_or_longer_is_refused(compiled):
             unpack(image[:length])
     with pytest.raises(ArtifactError, match="do not add up"):
         unpack(image + b"\0")
+
+
+def test_copies_after_the_launches_are_accepted(monkeypatch):
+    graph = Graph()
+    x, y = (graph.add_input(name, TensorType("f32", (40, 70))) for name in "xy")
+    graph.add_output(graph.add("softmax", y, dim=0), mutates="x")  # each new value is made while the other is read
+    graph.add_output(graph.add("softmax", x, dim=1), mutates="y")
+    made = compile_graph(graph, "sm_90a")
+    assert made.manifest["plan"]["after"] and any(b["last"] == 2 for b in made.manifest["plan"]["arena"])
+    walk = load(made.manifest, made.image, monkeypatch)
+    assert isinstance(walk.steps[-1], Copy)
 
 
 def test_what_was_compiled_is_accepted(compiled, monkeypatch):

@@ -140,7 +140,7 @@ def compiled(build):
 @pytest.fixture(scope="session")
 def saved(compiled, tmp_path_factory):
     """saved(entries, weights, state) → path of an artifact; an entry is what `compiled` returned."""
-    from lamina.runtime.artifact import Code, EntryCode, write_artifact
+    from lamina.compiler.artifact_file import Code, EntryCode, write_artifact
     from lamina.runtime.machine import host_arch
 
     def run(entries, weights=None, state=None, name="model.lamina", flags=()):

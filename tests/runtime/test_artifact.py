@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lamina
-from lamina.runtime import artifact as artifacts
-from lamina.runtime.artifact import Code, EntryCode, read_artifact, write_artifact
+from lamina.compiler.artifact_file import Code, EntryCode, write_artifact
+from lamina.runtime import machine
+from lamina.runtime.artifact import read_artifact
 from lamina.runtime.errors import ArtifactError, LaminaRuntimeError
 from lamina.runtime.machine import host_arch
+from lamina.runtime.zip_store import write_store
 
 from .conftest import Function
 
@@ -41,7 +43,7 @@ def rewritten(path, tmp_path, change=None, members=None):
         change(manifest)
         content["manifest.json"] = json.dumps(manifest).encode()
     content.update(members or {})
-    artifacts.write_store(tmp_path / "changed.lamina", [(n, [c]) for n, c in content.items() if c is not None])
+    write_store(tmp_path / "changed.lamina", [(n, [c]) for n, c in content.items() if c is not None])
     return tmp_path / "changed.lamina"
 
 
@@ -92,7 +94,7 @@ def test_foreign_files(tmp_path):
     (tmp_path / "text").write_text("hello, this is no artifact")
     with pytest.raises(ArtifactError, match="text is not a .lamina file"):
         read_artifact(tmp_path / "text")
-    artifacts.write_store(tmp_path / "zip", [("readme", [b"x"])])
+    write_store(tmp_path / "zip", [("readme", [b"x"])])
     with pytest.raises(ArtifactError, match="is a zip file but no artifact"):
         read_artifact(tmp_path / "zip")
     with pytest.raises(ArtifactError, match="cannot open .*missing: No such file"):
@@ -210,7 +212,7 @@ def test_the_most_demanding_runnable_target_is_chosen(program, tmp_path, monkeyp
     }
     write_artifact(tmp_path / "x", {"main": EntryCode(programs)}, {"w": np.zeros(4, np.float32)})
     artifact = read_artifact(tmp_path / "x")
-    monkeypatch.setattr(artifacts.machine, "host_flags", lambda: frozenset(("sse4", "avx2")))
+    monkeypatch.setattr(machine, "host_flags", lambda: frozenset(("sse4", "avx2")))
     assert artifact.choose("main") == "v3" and artifact.choose("main", "v2") == "v2"
     with pytest.raises(ArtifactError, match="v4 needs avx512f"):
         artifact.choose("main", "v4")
