@@ -9,6 +9,8 @@ from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
+from lamina.passes.gpu.hopper.ptx import Ptx
+from lamina.passes.gpu.hopper.ring import Ring
 from lamina.passes.gpu.matmul import emit_gpu_matmul
 from lamina.passes.gpu.matmul.operands import place_operands
 from lamina.passes.gpu.matmul.problem import read_product
@@ -151,6 +153,46 @@ def test_copies_in_stages(op, a, b, y, turned, tiles, monkeypatch):
     assert "nvvm.cp.async.shared.global" in text and "nvvm.ldmatrix" in text
 
 
+@pytest.mark.parametrize(
+    "batch, m, n, k, tensor_cores",
+    [
+        ((), 512, 512, 512, True),
+        ((), 256, 256, 256, False),
+        ((), 4096, 4096, 64, False),  # more is copied than multiplied
+        ((96,), 197, 197, 64, False),
+        ((384,), 128, 128, 256, False),
+        ((16,), 256, 256, 256, True),
+    ],
+)
+def test_f32_that_tensor_cores_pay_for(batch, m, n, k, tensor_cores):
+    """Measured on an H200 (benchmarks/results/gpu_matmul.md): planes of TF32 are copied first."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(product("matmul", (*batch, m, k), (*batch, k, n), (*batch, m, n)))
+        (op,) = kernels(module)
+        assert emit_gpu_matmul._suits_tensor_cores(read_product(TensorGraph(op))) == tensor_cores
+
+
+@pytest.mark.parametrize("stages", [1, 3, 4])
+def test_alternating_consumers_skip_stages_of_the_ring(stages):
+    """Number `n` from the start on is stage `n mod stages`, and the phase turns at each round."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(product("matmul", (1, 8), (8, 64), (1, 64), "i32"))
+        (op,) = kernels(module)
+        made = GpuKernel(TensorGraph(op))
+        stage = made.stage(64, (1, 1, 1))
+        b, ring = stage.b, Ring(Ptx(stage), stages, 1024, 0, 4)
+        thread = b.bind("thread", stage.thread())
+        place, phase = ring.skip(*ring.skip(*ring.start(producer=False), 5), thread)
+        found = b.value("arith.addi", (b.value("arith.muli", (ring.ptx.i32(place), b.constant(2, b.i32)), b.i32), phase), b.i32)  # fmt: skip
+        b.op("memref.store", (found, stage.outputs[0], b.dim(thread)))
+        stage.finish()
+        made.finish()
+        given = [random((1, 8), "i32", 0), random((8, 64), "i32", 1)]
+        (found,), _ = simulate(module, given, [((64,), np.dtype(np.int32))])
+    numbers = 5 + np.arange(64)
+    np.testing.assert_array_equal(found, 2 * (numbers % stages) + numbers // stages % 2)
+
+
 @pytest.mark.parametrize("columns", [1, 7, 33, 51, 63, 75, 97, 130])
 def test_rows_that_begin_anywhere_are_written_by_aligned_vectors(columns, monkeypatch):
     """Without fused ops; each row's first vector starts at another column, and its ends are single elements."""
@@ -189,7 +231,8 @@ def test_lines_that_are_read_at_once_are_in_all_banks(rows, depth_bytes, turned)
 @pytest.mark.parametrize("tf32", [False, True])
 def test_f32_by_tf32(op, a, b, y, tf32, monkeypatch):
     """Three products of planes, with sums in full f32; or one of operands that are rounded, where that is allowed."""
-    monkeypatch.setattr(emit_gpu_matmul, "SMALL" if tf32 else "LARGE_F32", 0)
+    for limit in ("SMALL", "LARGE_F32", "SHORT_F32", "COPIED_F32"):
+        monkeypatch.setattr(emit_gpu_matmul, limit, 0)
     tiles = WarpTiles(64, 64, 32, 32, 1.0, promoted=not tf32)
     monkeypatch.setattr(emit_gpu_matmul, "choose_warp_tiles", lambda *sizes: tiles)
     before, tolerance = ("lamina-allow-tf32,", 3e-3) if tf32 else ("", 1e-6)

@@ -46,6 +46,8 @@ WGMMA = {
     "one row": product("linear", (1, 4096), (4096, 4096), (1, 4096)),
     "split": product("linear", (64, 8192), (256, 8192), (64, 256)),
     "symbolic": product("matmul", ("d0", "d1"), ("d1", "d2"), ("d0", "d2"), symbols=DYNAMIC),
+    "three consumers": product("linear", (6304, 768), (768, 768), (6304, 768), fused=True),
+    "alternating consumers": product("linear", (6304, 768), (3072, 768), (6304, 3072)),
     "f32": product("matmul", (1024, 1024), (1024, 1024), (1024, 1024), "f32"),
 }
 OTHERS = {
@@ -77,6 +79,7 @@ def test_wgmma(name):
     ptx, report = assembled("sm_90a", WGMMA[name])
     assert "wgmma.mma_async.sync.aligned.m64n" in ptx and "cp.async.bulk.tensor" in ptx
     assert "wgmma" not in report, report
+    assert ("bar.arrive" in ptx) == (name == "alternating consumers")
 
 
 @needs_ptxas

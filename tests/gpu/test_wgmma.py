@@ -155,6 +155,13 @@ def test_the_best_estimate_is_chosen():
     assert all(t.m % 64 == 0 and t.n % 32 == 0 for t in (*CONFIGURATIONS, *SHARING, *PROMOTED))
 
 
+def test_consumers_alternate_where_only_sums_are_written():
+    """And where a block has several tiles: one is written while the next is multiplied."""
+    assert choose_tiles(6304, 3072, 768, 1, plain=True).alternating
+    assert not choose_tiles(6304, 3072, 768, 1).alternating
+    assert not choose_tiles(4096, 768, 768, 1, plain=True).alternating, "a tile a block"
+
+
 def test_views_that_the_copy_engine_reads():
     """A slice of packed projections starts at coordinates; what is not of 16 bytes has no descriptor."""
 

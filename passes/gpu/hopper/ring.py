@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mlir import ir
 
+from ....dialects import dims
 from ....dialects.dims import Dim
 from .ptx import Ptx
 
@@ -56,6 +57,13 @@ class Ring:
     def bind(self, name: str, stage: ir.Value) -> Dim:
         """A carried stage as a symbol."""
         return self.ptx.b.bind(name, stage)
+
+    def skip(self, stage: ir.Value, phase: ir.Value, count: Dim) -> list[ir.Value]:
+        """The stage that is `count` stages on, and its phase."""
+        b = self.ptx.b
+        after = b.bind_unique("after", stage) + count
+        turns = self.ptx.i32(b.dim(dims.mod(dims.floordiv(after, self.stages), 2)))
+        return [b.dim(dims.mod(after, self.stages)), b.value("arith.xori", (phase, turns), b.i32)]
 
     def advance(self, stage: ir.Value, phase: ir.Value) -> list[ir.Value]:
         """The next stage and its phase."""

@@ -36,7 +36,10 @@ from .wgmma import WgmmaProduct
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
 LONG_F32 = 256  # elements of K; with fewer, it must be four times as many
+SHORT_F32 = 128  # and with fewer than these, f32 does not
+COPIED_F32 = 128  # multiplications for each element of K that is copied, from which many small products do
 SMALL = 1 << 18  # and 16-bit floats
+FEW = 4  # rows of f32 that are as fast without tensor cores, and exact, where TF32 is allowed
 
 
 @register
@@ -58,7 +61,9 @@ def emit_gpu_matmul(module: ir.Module, wgmma: bool = False, wave: int = WARP, ma
 def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None:
     if any(n == 0 for n in product.shape):
         return
-    tensor_cores = wgmma and product.dtype in ("bf16", "f16") and in_place(product, product.b, product.n) is not None
+    few = isinstance(product.m, int) and product.m <= FEW
+    factors = product.dtype in ("bf16", "f16") or product.tf32 and product.dtype == "f32" and not few
+    tensor_cores = wgmma and factors and in_place(product, product.b, product.n) is not None
     if suits_rows(product) and not tensor_cores:
         RowsProduct(kernel, product).emit()
     elif wgmma and _suits_tensor_cores(product):
@@ -85,16 +90,25 @@ def _suits_tensor_cores(p: Product) -> bool:
     if p.dtype not in ("bf16", "f16", "f32") or p.k == 0 or isinstance(p.a, GroupWeights):
         return False
     if _is_split(p):  # three products and a copy of each operand must pay
+        if isinstance(p.k, int) and p.k < SHORT_F32 or _copies_much(p):
+            return False
         least = LARGE_F32 if not isinstance(p.k, int) or p.k >= LONG_F32 else 4 * LARGE_F32
         return all(not isinstance(x, int) or x >= 64 for x in (p.m, p.n, p.k)) and (p.work or least) >= least
     return all(not isinstance(x, int) or x >= 32 for x in (p.n, p.k)) and (p.work or SMALL) >= SMALL
+
+
+def _copies_much(p: Product) -> bool:
+    """True for many small products, whose operands are a large part of the work."""
+    m, n = p.m, p.n
+    return p.batches != 1 and isinstance(m, int) and isinstance(n, int) and m * n < COPIED_F32 * (m + n)
 
 
 def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     """Operands, the product, and the sums of its parts where K is split."""
     p = product
     a, b = place_operands(kernel, p)
-    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.matrix.turned, _is_split(p))
+    plain = list(kernel.graph.results) == [p.root.results[0]]
+    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.matrix.turned, _is_split(p), plain)
     sums = _new_sums(kernel, p, tiles.splits)
     WgmmaProduct(kernel, p, a, b, tiles, p.factors, sums).emit()
     if sums is not None:

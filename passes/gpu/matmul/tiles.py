@@ -45,7 +45,10 @@ AMPERE = Chip(108, 1.2e6, 1.5e6)
 
 @dataclass(frozen=True)
 class Tiles:
-    """A block computes `m` x `n` with `consumers` warpgroups of `m / consumers` rows each, K in `splits` parts."""
+    """A block computes `m` x `n` with `consumers` warpgroups of `m / consumers` rows each, K in `splits` parts.
+
+    If `alternating` the consumers take tiles of their own in turns: one multiplies while the other writes.
+    """
 
     m: int
     n: int
@@ -54,12 +57,13 @@ class Tiles:
     stages: int = 0
     blocks_per_sm: int = 1
     splits: int = 1
+    alternating: bool = False
     promote: int = 0  # blocks of K after which sums are added to others in full f32; 0: never
 
     @property
     def rows(self) -> int:
         """Of one warpgroup."""
-        return self.m // self.consumers
+        return self.m if self.alternating else self.m // self.consumers
 
     @property
     def threads(self) -> int:
@@ -107,6 +111,8 @@ CONFIGURATIONS = (
     Tiles(64, 64, 1, 0.66),
     Tiles(64, 32, 1, 0.4),
 )
+# the other consumer multiplies meanwhile, so writing costs nothing; but only half of the warps write, too few for fused ops
+ALTERNATING = (Tiles(192, 128, 2, 0.95, alternating=True),)
 SHARING = (Tiles(64, 128, 1, 0.8, blocks_per_sm=2), Tiles(64, 64, 1, 0.66, blocks_per_sm=2))
 PROMOTED = (Tiles(128, 128, 2, 0.9), Tiles(128, 64, 2, 0.75), Tiles(64, 128, 1, 0.72), Tiles(64, 64, 1, 0.5))
 
@@ -125,18 +131,23 @@ WARP_PROMOTED = (
 )
 
 
-def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False) -> Tiles:
+def choose_tiles(
+    m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False, plain: bool = False
+) -> Tiles:
     """The fastest configuration by the model.
 
-    `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks.
+    `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks;
+    `plain` if nothing is fused to the product.
     """
     sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
     promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if promoted else 0
     choices = []
-    for tiles in PROMOTED if promoted else (*CONFIGURATIONS, *SHARING):
+    for tiles in PROMOTED if promoted else (*CONFIGURATIONS, *SHARING, *(ALTERNATING if plain else ())):
         if turned and tiles.n % 64 or not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
             continue
-        for splits in SPLITS:
+        if tiles.alternating and count_tiles(tiles, *sizes[:2]) * sizes[3] <= SMS:
+            continue  # each block has one tile
+        for splits in (1,) if tiles.alternating else SPLITS:
             made = _completed(tiles, splits, promote)
             if splits == 1 or _may_split(made, HOPPER, *sizes):
                 choices.append((estimate(made, HOPPER, *sizes), -made.m * made.n, made))
@@ -166,7 +177,8 @@ def estimate(tiles: Tiles | WarpTiles, chip: Chip, m: int, n: int, k: int, batch
     least = (m + n) * k * batches * 2 / chip.memory
     product = together * tiles.m * tiles.n * 64 / (chip.rate * tiles.efficiency)
     wait = (MEMORY_LATENCY_US if m <= 64 else LATENCY_US) / (tiles.stages - 1.5)
-    busy = waves * (depth * max(product, wait) + FIXED_US)
+    alternating = isinstance(tiles, Tiles) and tiles.alternating
+    busy = waves * (depth * max(product, wait) + FIXED_US * (not alternating)) + FIXED_US * alternating
     total = FIXED_US + max(busy, least) + 0.1 * min(busy, least)
     if tiles.splits > 1:
         total += SPLIT_US + m * n * batches * 4 * (tiles.splits + 1) / chip.memory

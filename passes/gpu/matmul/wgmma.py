@@ -5,10 +5,12 @@
         wait until the stage is empty                       wait until the stage is full
         copy the tiles of A and B into it (TMA)             64 x n x 32 bytes four times (wgmma)
                                                             release the stage before
-                                                          write the tile (matmul_epilogue)
+                                                          write the tile (epilogue)
 
-Tiles go by groups of `GROUP` rows of tiles, whose operands the L2 cache holds. With `splits`, K is cut and each part's
-sums go to scratch memory, which a second stage adds in order: the same bits in every run.
+Consumers share a tile, or, if they alternate, each has every other tile of the block: named barriers give them turns, and
+one multiplies while the other writes. Tiles go by groups of rows of tiles, whose operands the L2 cache holds (`place_tile`).
+With `splits`, K is cut and each part's sums go to scratch memory, which a second stage adds in order: the same bits in every
+run.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ..gpu_kernel import GpuKernel
-from ..hopper.ptx import Ptx, round_up
+from ..hopper.ptx import WARPGROUP, Ptx, round_up
 from ..hopper.ring import Ring
 from ..hopper.warpgroups import specialise
 from ..hopper.wgmma import Descriptors, SharedTile, zeros
@@ -57,8 +59,11 @@ class WgmmaProduct:
         self.b, self.ptx = self.stage.b, Ptx(self.stage)
         stage_bytes = self.shapes[0].bytes + self.shapes[1].bytes
         barriers = tiles.stages * stage_bytes
-        self.ring = Ring(self.ptx, tiles.stages, stage_bytes, barriers, 4 * tiles.consumers)
+        self.ring = Ring(
+            self.ptx, tiles.stages, stage_bytes, barriers, 4 * (1 if tiles.alternating else tiles.consumers)
+        )
         self.stage.dynamic_shared = self.ring.end
+        self.following: Dim = 0  # of alternating consumers, the other's next unit
 
     def emit(self) -> None:
         """Write the stage."""
@@ -142,9 +147,23 @@ class WgmmaProduct:
             self._write(batch, row, column, part, state[2:])
             return state[:2]
 
-        b.loop_carried(
-            "ct", dims.symbol("first"), self.units, self.ring.start(producer=False), tile, step=dims.symbol("grid")
-        )
+        first, grid = dims.symbol("first"), dims.symbol("grid")
+        stage, phase = self.ring.start(producer=False)
+        if not tiles.alternating:
+            b.loop_carried("ct", first, self.units, [stage, phase], tile, step=grid)
+            return
+        ahead = dims.symbol("group") - 1  # tiles, whose blocks of K the other consumer takes
+        total = self._range(0)[1]
+
+        def every_other(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            self.following = unit + grid
+            stage, phase = tile(unit, carried)
+            return self.ring.skip(stage, phase, total)
+
+        second = self.ptx.compare("eq", ahead, 1)
+        b.branch(second, [], lambda: self.ptx.barrier(1, 2 * WARPGROUP, "arrive") or [])
+        start = self.ring.skip(stage, phase, ahead * total)
+        b.loop_carried("ct", first + ahead * grid, self.units, start, every_other, step=2 * grid)
 
     def _promoted(self, low: Dim, high: Dim, carried: list[ir.Value], zero: list[ir.Value]) -> list[ir.Value]:
         """Sums of a few blocks at a time, added in full f32: the tensor core's own additions truncate."""
@@ -162,7 +181,7 @@ class WgmmaProduct:
 
     def _blocks(self, low: Dim, high: Dim, carried: list[ir.Value]) -> list[ir.Value]:
         """Multiply blocks `low … high` of K into the carried sums; a stage is released one block late."""
-        b, ptx, ring = self.b, self.ptx, self.ring
+        b, ptx, ring, tiles = self.b, self.ptx, self.ring, self.tiles
 
         def block(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
             stage, phase, before, *sums = state
@@ -177,15 +196,37 @@ class WgmmaProduct:
             return [*ring.advance(stage, phase), stage, *sums]
 
         stage, phase, *sums = carried
+        if tiles.alternating:
+            ptx.barrier(dims.symbol("group"), 2 * WARPGROUP)
         state = b.loop_carried("ck", low, high, [stage, phase, stage, *sums], block)
+        if tiles.alternating:
+            self._hand_over()
         sums = ptx.wgmma_wait(0, state[3:])
         ptx.mbarrier_arrive(ring.empty(ring.bind("last", state[2])), self.leader)
         return [*state[:2], *sums]
 
+    def _hand_over(self) -> None:
+        """Let the other of two alternating consumers multiply, if it has another tile.
+
+        It must not wait for its stages before: a barrier tells one round of the ring from the next, but not from the one
+        after that.
+        """
+        ptx = self.ptx
+
+        def arrive() -> list[ir.Value]:
+            ptx.barrier(3 - dims.symbol("group"), 2 * WARPGROUP, "arrive")
+            return []
+
+        self.b.branch(ptx.compare("slt", self.following, self.units), [], arrive)
+
+    def _own_row(self) -> Dim:
+        """The first row of a tile that this warpgroup computes."""
+        return 0 if self.tiles.alternating else self.tiles.rows * (dims.symbol("group") - 1)
+
     def _multiply(self, start: Dim, sums: list[ir.Value]) -> list[ir.Value]:
         tiles, (a, c) = self.tiles, self.described
         turned = (self.shapes[0].turned, self.shapes[1].turned)
-        own = tiles.rows * 128 * (dims.symbol("group") - 1)
+        own = 128 * self._own_row()
         a_start, c_start = a.start(start + own), c.start(start + self.shapes[0].bytes)
         for step in range(self.shapes[0].steps):
             for i in range(len(sums)):
@@ -195,10 +236,10 @@ class WgmmaProduct:
         return sums
 
     def _write(self, batch: Dim, row: Dim, column: Dim, part: Dim, sums: Sequence[ir.Value]) -> None:
-        p, tiles, thread = self.product, self.tiles, dims.symbol("thread")
+        p, thread = self.product, dims.symbol("thread")
         (row, rows), (column, columns) = self._rows(row), self._columns(column)
         warp = dims.floordiv(dims.mod(thread, 128), 32)
-        own = row + tiles.rows * (dims.symbol("group") - 1) + 16 * warp + dims.floordiv(dims.symbol("in_warp"), 4)
+        own = row + self._own_row() + 16 * warp + dims.floordiv(dims.symbol("in_warp"), 4)
         for i, packed in enumerate(sums):
             values = self.ptx.unpack(packed)
             if self.sums is None:
