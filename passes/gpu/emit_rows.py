@@ -178,6 +178,7 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
     few = isinstance(plan.count, int) and plan.count <= FEW_ROWS
     # narrow operands are widened at once, which takes registers that other blocks would need (layer_norm of bf16: 10 %)
     if sum(sizes) * ev.width <= 4 * AHEAD and (few or min(sizes, default=4) >= 4):
+        ev.stage.coherent = True  # ptxas lets loads of constants sink
         for argument, offset in ahead:
             ev.load(argument, offset)
 

@@ -135,6 +135,7 @@ class GpuStage:
         self._ids: dict[str, ir.Value] = {}
         self._addresses: dict[ir.Value, ir.Value] = {}
         self.dynamic_shared = 0  # bytes of dynamic shared memory
+        self.coherent = False  # inputs are read by loads that stay before the barriers that follow them
         self.blocks_per_sm = 0  # what registers must allow; 0: as it comes
 
     def thread(self) -> ir.Value:
@@ -214,8 +215,13 @@ class GpuStage:
             aligned = ir.DictAttr.parse("{llvm.align = 16 : i64}")  # vectors of 16 bytes are read there
             self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(self._shared))
         none, pointer = ir.DictAttr.get({}), ir.DictAttr.parse("{llvm.noalias, llvm.align = 16 : i64}")
+        inputs = {f"buffer:{i}" for i in range(len(self.inputs))} if self.coherent else set()
+        plain = ir.DictAttr.parse("{llvm.align = 16 : i64}")  # what is read and has no alias, LLVM loads as constant
         self.op.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [none if role.startswith(("symbol", "tma")) else pointer for role in self._roles]
+            [
+                none if role.startswith(("symbol", "tma")) else plain if role in inputs else pointer
+                for role in self._roles
+            ]
         )
         self.op.attributes["lamina.args"] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in self._roles])
         self.op.attributes["lamina.grid"] = ir.ArrayAttr.get([ir.StringAttr.get(str(g)) for g in self.grid])

@@ -27,6 +27,7 @@ from .gpu_kernel import GpuStage, element_bytes
 
 LANE = "lane"
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
+AT_ONCE = 8  # steps of a thread's own reduction whose loads are under way together
 MAX_LITERAL = 1 << 14  # elements of a dense constant in the code
 
 # functions that do not round correctly: a quotient of what they give need not either
@@ -257,7 +258,16 @@ class ThreadValues(VectorEvaluator):
             return self.body(generic, loops, carried)
 
         starts = [self.vector(v) for v in inits]
-        return reduction_loops(self.b, over, starts, accumulator_kinds(generic), body, NEVER)
+        extent = over[0].extent if len(over) == 1 else 0
+        if not isinstance(extent, int) or extent <= AT_ONCE or extent % AT_ONCE:
+            return reduction_loops(self.b, over, starts, accumulator_kinds(generic), body, NEVER)
+
+        def several(at: Dim, carried: list[Any]) -> list[Any]:
+            for u in range(AT_ONCE):
+                carried = self.body(generic, [dims.substitute(i, {over[0].name: at + u}) for i in loops], carried)
+            return carried
+
+        return self.b.loop_carried(over[0].name, 0, extent, starts, several, AT_ONCE)
 
 
 def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:

@@ -81,6 +81,15 @@ def test_quotients_of_approximations_need_no_correct_rounding():
     assert "div.rn" not in ptx_of(graph_of("softmax", f32, dim=1))
 
 
+@needs_ptxas
+def test_what_is_loaded_ahead_stays_ahead():
+    types = ("f32", (64, 4096)), ("f32", (4096,)), ("f32", (4096,))
+    report = []
+    assemble(TARGET, ptx_of(graph_of("layer_norm", *types, dims=1, eps=1e-5)), report)
+    (registers,) = re.findall(r"Used (\d+) registers", report[0])
+    assert int(registers) > 48  # four vectors of the row and of both weights
+
+
 def test_a_maximum_of_windows_without_positions():
     window = dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
     ptx = ptx_of(graph_of("max_pool", ("f32", (1, 2, 8, 8)), **window))

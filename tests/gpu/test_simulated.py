@@ -114,6 +114,11 @@ def test_blocks_of_column_sums(shape, over, threads):
     assert ("gpu.barrier" in text) == (threads == 512)  # so many columns need no slices
 
 
+def test_loads_of_short_sums_are_under_way_together():
+    text = check(graph_of("sum", ("f32", (2, 24, 40000)), dims=(1,), keepdim=False), random(("f32", (2, 24, 40000))))
+    assert text.count("memref.load") == 8 and "gpu.barrier" not in text
+
+
 def test_a_sum_of_everything_takes_two_stages():
     text = check(graph_of("sum", ("f32", (300, 500)), dims=(0, 1), keepdim=False), random(("f32", (300, 500))), 2e-4)
     assert text.count("gpu.func @") == 2
