@@ -22,7 +22,7 @@ from ...dialects.dims import Dim
 from ..linalg.linalg_reduce import ARG
 from .evaluate_accesses import TOKEN, Accesses
 from .loop_nest import Loop
-from .order_keys import combine_keys, from_key, is_orderable, to_key
+from .order_keys import combine_keys, flat, from_key, is_orderable, to_key, unflat
 from .reduction_loops import Accumulator, is_small, reduction_loops
 from .tensor_graph import Generic
 
@@ -64,12 +64,13 @@ def search(
         each()
         v = ev.vector(ev.body_values(g, loops, inits, [element])[0])
         if floats:
-            return [combine_keys(b, combine, carried[0], v)]
+            return flat([combine_keys(b, combine, unflat(carried, [start])[0], v)])
         return [b.value(combine, (carried[0], v), v.type)]
 
     start = to_key(b, inits[0], combine) if floats else inits[0]
-    best = reduction_loops(b, over, [start], [Accumulator(element, combine)], larger, 0)[0]
-    best = from_key(b, best, inits[0].type, combine) if floats else best
+    starts = flat([start])
+    found = reduction_loops(b, over, starts, [Accumulator(element, combine)] * len(starts), larger, 0)
+    best = from_key(b, unflat(found, [start])[0], inits[0].type, combine) if floats else found[0]
 
     total = dims.product(l.extent for l in over)
     bits = 32 if isinstance(total, int) and total < 1 << 31 else 64

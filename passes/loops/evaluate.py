@@ -29,7 +29,7 @@ from .index_algebra import Ranges
 from .kept_rows import KeptRow
 from .loop_nest import Loop, Space, refine
 from .loops_builder import LoopsBuilder
-from .order_keys import combine_keys, from_key, is_orderable, to_key
+from .order_keys import combine_keys, flat, from_key, is_orderable, to_key, unflat
 from .reduction_loops import SUMS, accumulator_kinds, is_small, reduction_loops
 from .tensor_graph import BodyOp, Generic, TensorGraph
 
@@ -53,7 +53,7 @@ class Evaluator(Walk):
         super().__init__(graph, ranges)
         self.b = b
         self.reassociated: set[ir.Value] = set()  # results of bodies that combine terms of a sum or product
-        self.ordered: set[ir.Value] = set()  # and of maxima and minima that are kept as integer keys
+        self.ordered: set[ir.Value] = set()  # and of maxima and minima that are kept as keys
         self.kept: dict[ir.Value, list[KeptRow]] = {}
         self.row_width = 1
         self.sum_block = 1024  # f32 terms per block of a long sum: LLVM spreads them over 32 partial sums
@@ -297,13 +297,16 @@ class Evaluator(Walk):
         ordered = [k.is_extreme and is_orderable(v.type) for k, v in zip(kinds, inits)]
         self.ordered |= {k.result for k, o in zip(kinds, ordered) if o}
 
+        starts = [to_key(self.b, v, k.name) if o else v for k, v, o in zip(kinds, inits, ordered)]
+
         def body(carried: list[Any]) -> list[Any]:
             each()
-            return self.body(generic, loops, carried)
+            return flat(self.body(generic, loops, unflat(carried, starts)))
 
-        starts = [to_key(self.b, v, k.name) if o else v for k, v, o in zip(kinds, inits, ordered)]
         cheap = all(k.is_sum for k in kinds) and not self._calls_functions(generic, loops)
-        results = reduction_loops(self.b, over, starts, kinds, body, self.sum_block, SUMS if cheap else 0)
+        each_kind = [k for k, s in zip(kinds, starts) for _ in flat([s])]
+        values = reduction_loops(self.b, over, flat(starts), each_kind, body, self.sum_block, SUMS if cheap else 0)
+        results = unflat(values, starts)
         return [from_key(self.b, v, i.type, k.name) if o else v for v, i, k, o in zip(results, inits, kinds, ordered)]
 
     def _calls_functions(self, generic: Generic, loops: Sequence[Dim]) -> bool:

@@ -1,19 +1,31 @@
-"""Maxima and minima of floats as maxima and minima of integers.
+"""Maxima and minima of floats as those of integers.
 
-The bits of an f32, with those of negative numbers flipped below the sign, order like the numbers, and -0 below +0:
+An integer maximum is one instruction of one cycle, and LLVM vectorises its reduction, while IEEE `maximum` takes a
+dozen. NaN must win, as in torch. An accumulator is a *key*, of one of two forms.
 
-    -NaN ... -inf ... -1 ... -0 | +0 ... 1 ... inf ... NaN
+Of single f32s, three extremes of their bits: as signed integers the greatest and the least, as unsigned the greatest.
 
-NaN must win, as in torch. For a maximum the keys are moved down, modulo 2^32, until -inf is the least: the NaNs below
-it come out on top. For a minimum they are moved up as far. An integer maximum is one instruction of one cycle, and
-LLVM vectorises its reduction, while IEEE `maximum` takes a dozen.
+    signed:    -0 ... -1 ... -inf ... -NaN | +0 ... 1 ... inf ... NaN       unsigned: the same with the halves exchanged
+
+    maximum    a -NaN that is the greatest unsigned; else the greatest if it has no sign; else the least
+    minimum    a NaN that is the greatest signed; else the greatest unsigned if it has a sign; else the least
+
+Of vectors (three would take all registers) and of f64, one integer: the bits, with those of negative numbers flipped below the
+sign, order like the numbers. For a maximum they are moved down, modulo 2^32, until -inf is the least: the NaNs below it
+come out on top. For a minimum they are moved up as far.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlir import ir
 
 from .loops_builder import LoopsBuilder
+
+Key = ir.Value | tuple[ir.Value, ...]
+_INFINITY = 0x7F800000
+_SLT, _SGT, _UGT = 2, 4, 8  # predicates of arith.cmpi
 
 
 def _parts(type: ir.Type) -> tuple[ir.Type, list[int] | None]:
@@ -29,12 +41,14 @@ def is_orderable(type: ir.Type) -> bool:
     return isinstance(_parts(type)[0], (ir.F32Type, ir.F64Type))
 
 
-def _key_type(type: ir.Type) -> ir.Type:
-    element, shape = _parts(type)
+def _bits(b: LoopsBuilder, value: ir.Value) -> ir.Value:
+    element, shape = _parts(value.type)
     integer = ir.IntegerType.get_signless(64 if isinstance(element, ir.F64Type) else 32)
-    return integer if shape is None else ir.VectorType.get(shape, integer)
+    type = integer if shape is None else ir.VectorType.get(shape, integer)
+    return b.value("arith.bitcast", (value,), type)
 
 
+# -- one integer ------------------------------------------------------------------------------------------------------
 def _flip(b: LoopsBuilder, bits: ir.Value) -> ir.Value:
     """Flip the bits below the sign of negative numbers; its own inverse."""
     width = ir.IntegerType(_parts(bits.type)[0]).width
@@ -49,21 +63,59 @@ def _move(b: LoopsBuilder, key: ir.Value, name: str) -> ir.Value:
     return b.value(name, (key, b.constant(nans, key.type)), key.type)
 
 
-def to_key(b: LoopsBuilder, value: ir.Value, combine: str) -> ir.Value:
-    """The integer that stands for `value` under `arith.maximumf` or `arith.minimumf`."""
-    key = _flip(b, b.value("arith.bitcast", (value,), _key_type(value.type)))
-    return _move(b, key, "arith.subi" if combine == "arith.maximumf" else "arith.addi")
+def _ordered(b: LoopsBuilder, value: ir.Value, combine: str) -> ir.Value:
+    return _move(b, _flip(b, _bits(b, value)), "arith.subi" if combine == "arith.maximumf" else "arith.addi")
 
 
-def from_key(b: LoopsBuilder, key: ir.Value, type: ir.Type, combine: str) -> ir.Value:
+# -- three extremes ---------------------------------------------------------------------------------------------------
+def _from_extremes(b: LoopsBuilder, key: tuple[ir.Value, ...], type: ir.Type, combine: str) -> ir.Value:
+    greatest, least, unsigned = key
+
+    def choose(predicate: int, x: ir.Value, bound: int, then: ir.Value, otherwise: ir.Value) -> ir.Value:
+        holds = b.value("arith.cmpi", (x, b.constant(bound, b.i32)), b.i1, predicate=b.number(predicate, b.i64))
+        return b.value("arith.select", (holds, then, otherwise), b.i32)
+
+    if combine == "arith.maximumf":
+        found = choose(_SGT, greatest, -1, greatest, least)
+        found = choose(_UGT, unsigned, _INFINITY | 1 << 31, unsigned, found)
+    else:
+        found = choose(_SLT, unsigned, 0, unsigned, least)
+        found = choose(_SGT, greatest, _INFINITY, greatest, found)
+    return b.value("arith.bitcast", (found,), type)
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+def to_key(b: LoopsBuilder, value: ir.Value, combine: str) -> Key:
+    """The key of `value` alone, under `arith.maximumf` or `arith.minimumf`."""
+    return (_bits(b, value),) * 3 if value.type == b.f32 else _ordered(b, value, combine)
+
+
+def from_key(b: LoopsBuilder, key: Key, type: ir.Type, combine: str) -> ir.Value:
     """The float of `type` that `key` stands for."""
+    if isinstance(key, tuple):
+        return _from_extremes(b, key, type, combine)
     key = _move(b, key, "arith.addi" if combine == "arith.maximumf" else "arith.subi")
     return b.value("arith.bitcast", (_flip(b, key),), type)
 
 
-def combine_keys(b: LoopsBuilder, combine: str, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The larger (smaller) of an accumulator, which is a key, and a float, in either order."""
-    floats = is_orderable(x.type)
-    key, value = (y, x) if floats else (x, y)
+def combine_keys(b: LoopsBuilder, combine: str, x: Key, y: Key) -> Key:
+    """The key of an accumulator, which is a key, and a float, in either order."""
+    first_is_key = isinstance(x, tuple) or not (isinstance(y, tuple) or is_orderable(x.type))
+    key, value = (x, y) if first_is_key else (y, x)
+    assert isinstance(value, ir.Value)
+    if isinstance(key, tuple):
+        bits, names = _bits(b, value), ("arith.maxsi", "arith.minsi", "arith.maxui")
+        return tuple(b.value(name, (k, bits), b.i32) for name, k in zip(names, key))
     name = "arith.maxsi" if combine == "arith.maximumf" else "arith.minsi"
-    return b.value(name, (key, to_key(b, value, combine)), key.type)
+    return b.value(name, (key, _ordered(b, value, combine)), key.type)
+
+
+def flat(keys: Sequence[Key]) -> list[ir.Value]:
+    """The values of all keys, one after the other."""
+    return [value for key in keys for value in (key if isinstance(key, tuple) else (key,))]
+
+
+def unflat(values: Sequence[ir.Value], like: Sequence[Key]) -> list[Key]:
+    """The keys whose values are `values`; those `like` them say how many each has."""
+    rest = iter(values)
+    return [tuple(next(rest) for _ in key) if isinstance(key, tuple) else next(rest) for key in like]

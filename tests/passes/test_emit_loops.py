@@ -77,6 +77,19 @@ def test_layer_norm_with_weights(d):
     _close(g, [rng.standard_normal(s).astype(np.float32) for s in ((50, 96), (96,), (96,))])
 
 
+@pytest.mark.parametrize("op", ["amax", "amin"])
+def test_extremes_of_one_sign_and_of_zeros(op):
+    rng = np.random.default_rng(0)
+    positive = (rng.random(40) + 1e-40).astype(np.float32)
+    zeros = np.where(rng.random(40) < 0.5, 0, -0.0).astype(np.float32)
+    tiny = np.full(40, -1e-45, np.float32)
+    x = np.stack([positive, np.abs(zeros), zeros, -np.abs(zeros), -positive, tiny])
+    got, _ = run_both(_graph(op, [_f32(6, 40)], lambda g, x: g.add(op, x, dims=(1,))), [x])
+    expected = {"amax": np.max, "amin": np.min}[op](x, axis=1)
+    np.testing.assert_array_equal(got[0], expected)
+    assert np.signbit(got[0]).tolist() == [False, False, op == "amin", True, True, True]  # -0 is below +0
+
+
 @pytest.mark.parametrize("nan", [np.nan, -np.nan])
 @pytest.mark.parametrize("op, dims", [("amax", (1,)), ("amin", (1,)), ("amax", (0,)), ("amin", (0,))])
 def test_nan_wins_in_extremes(op, dims, nan):
