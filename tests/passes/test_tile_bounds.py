@@ -48,6 +48,30 @@ def test_products(seed, op):
     )
 
 
+@pytest.mark.parametrize("m, k, n", [(1, 7, 33), (9, 19, 70), (5, 64, 16)])
+@pytest.mark.parametrize("op", ["matmul", "linear"])
+def test_computed_operands(op, m, k, n):
+    rng = np.random.default_rng(m)
+    a, b = normal(rng, m, k), normal(rng, *((k, n) if op == "matmul" else (n, k)))
+    x, w, y_type = (tensor("f32", s) for s in (a.shape, b.shape, (m, n)))
+
+    def negated(name, given, type):
+        return f"""
+      %{name}e = tensor.empty() : {type}
+      %{name} = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+          iterator_types = ["parallel", "parallel"]}} ins({given} : {type}) outs(%{name}e : {type}) {{
+      ^bb0(%x: f32, %o: f32):
+        %n = arith.negf %x : f32
+        linalg.yield %n : f32 }} -> {type}"""
+
+    body = f"""{negated("p", "%0", x)}{negated("q", "%1", w)}
+      %y = "lamina.{op}"(%p, %q) : ({x}, {w}) -> {y_type}
+      return %y : {y_type}"""
+    y = run(kernel("matmul", [("f32", a.shape), ("f32", b.shape)], [("f32", (m, n))], body), [a, b], (m, n))
+    exact = a.astype(float) @ (b if op == "matmul" else b.T).astype(float)
+    np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-5 * k**0.5)
+
+
 @pytest.mark.parametrize(
     "m, k, n, dtype", [(50, 1100, 140, "f32"), (7, 5, 130, "f32"), (13, 21, 200, "f64"), (20, 9, 130, "bf16")]
 )
