@@ -31,7 +31,7 @@ class Edges:
         if softmax.exact:
             scores = [softmax.binary("mulf", x, softmax.constant(self.attention.scale)) for x in scores]
         if self.attention.mask is not None:
-            scores = [self._plus_mask(x, i, head, lane_row, first) for i, x in enumerate(scores)]
+            scores = self._plus_mask(scores, head, lane_row, tile)
         if not edge or (not self.attention.causal and divisible(p.k, self.keys)):
             return scores
         limits = []
@@ -46,26 +46,42 @@ class Edges:
             made.append(softmax.select(inside, x, infinite))
         return made
 
-    def _plus_mask(self, score: ir.Value, i: int, head: Dim, lane_row: Dim, first: Dim) -> ir.Value:
-        """Score number `i` of this thread plus its element of the mask, or -inf where a bool mask is false."""
+    def _plus_mask(self, scores: list[ir.Value], head: Dim, lane_row: Dim, tile: Dim) -> list[ir.Value]:
+        """Scores plus their elements of the mask, or -inf where a bool mask is false; neighbouring keys are read at once."""
+        layout, keys = self.layout, self.attention.product.k
+        neighbours = (layout.row(0), layout.column(0) + 1) == (layout.row(1), layout.column(1))
+        width = 2 if neighbours and divisible(self.lane_key, 2) and divisible(keys, 2) else 1
+        made = []
+        for i in range(0, len(scores), width):
+            elements = self._elements(i, width, head, lane_row, tile)
+            made += [self._masked_by(x, element) for x, element in zip(scores[i : i + width], elements)]
+        return made
+
+    def _elements(self, i: int, width: int, head: Dim, lane_row: Dim, tile: Dim) -> list[ir.Value]:
+        """The mask's elements for this thread's scores from number `i` on; those beyond its end are not used."""
         b, a, p = self.b, self.attention, self.attention.product
         assert a.mask is not None
-        last = lambda x, n: dims.dim_min(x, n - 1)  # what lies beyond is not used
+        last = lambda x, n: dims.dim_min(x, n - 1)
         row = last(lane_row + self.layout.rows[self.layout.row(i)], p.m)
-        key = b.bind_unique("column", b.dim(last(first + self.layout.column(i), p.k)))
-        ranges = Ranges({str(key): p.k})
+        vectors = dims.floordiv(p.k, width)
+        place = self.keys // width * tile + dims.floordiv(self.lane_key, width) + self.layout.column(i) // width
+        position = b.bind_unique("column", b.dim(last(place, vectors)))
         flat = b.bind_unique("line", b.dim(head * p.m + row))
-        ranges.add(str(flat), p.batches * p.m)
-        ev = ThreadValues(self.stage, ranges, 1)
-        line = ranges.delinearize(flat, (*a.heads, a.queries))
+        ranges = Ranges({str(position): vectors, str(flat): p.batches * p.m})
+        ev = ThreadValues(self.stage, ranges, width)
+        full = [*ranges.delinearize(flat, (*a.heads, a.queries)), ev.flat(position)]
         shape = self.stage.kernel.graph.shape(a.mask)
-        full = [*line, key]
-        index = [0 if n == 1 else x for n, x in zip(shape, full[len(full) - len(shape) :])]
-        value = ev.at(a.mask, index)
+        value = ev.at(a.mask, [0 if n == 1 else x for n, x in zip(shape, full[len(full) - len(shape) :])])
+        if width == 1:
+            return [value]
+        vector, element = ev.vector(value), ir.RankedTensorType(a.mask.type).element_type
+        at = [ir.DenseI64ArrayAttr.get([k]) for k in range(width)]
+        return [b.value("vector.extract", (vector,), element, static_position=k) for k in at]
+
+    def _masked_by(self, score: ir.Value, value: ir.Value) -> ir.Value:
+        b = self.b
         if isinstance(value.type, ir.IntegerType):
-            on = b.value(
-                "arith.cmpi", (value, b.constant(0, value.type)), b.i1, predicate=b.number(1, b.i64)
-            )  # fmt: skip
+            on = b.value("arith.cmpi", (value, b.constant(0, value.type)), b.i1, predicate=b.number(1, b.i64))
             return self.softmax.select(on, score, self.softmax.constant(-inf))
         if ir.FloatType(value.type).width < 32:
             value = b.value("arith.extf", (value,), b.f32)
