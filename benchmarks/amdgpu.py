@@ -27,6 +27,9 @@ them. *busy*: a bound on how much of the time one wave keeps its matrix unit bus
 """
 
 
+WRITTEN = "<!-- tables end -->\n"  # what stands behind is not ours to write
+
+
 def graph_of(op: str, *types: tuple[str, tuple[int, ...]] | None, **attributes: object) -> Graph:
     """One op on inputs of these types (None: an operand that it does not have); its first result is the output."""
     g = Graph()
@@ -69,6 +72,8 @@ def main() -> None:
             for kernel in unpack(program.image)[1]:
                 codes[name] = unpack(kernel)[1][0]
         parts.append(f"## {chip}\n\n{table(codes)}\n")
+    parts.append(WRITTEN)
+    parts.append(RESULTS.read_text().partition(WRITTEN)[2].lstrip("\n"))
     RESULTS.write_text("\n".join(parts))
 
 

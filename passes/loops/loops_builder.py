@@ -277,9 +277,13 @@ class LoopsBuilder:
         body: Callable[[Expr, list[ir.Value]], Sequence[ir.Value]],
         step: Dim = 1,
         interleave: int = 0,
+        kept: bool = False,
     ) -> list[ir.Value]:
-        """A loop that carries values: `body(variable, carried) -> next`; returns the final values."""
-        op = self._for(low, high, step, inits, interleave)
+        """A loop that carries values: `body(variable, carried) -> next`; returns the final values.
+
+        LLVM does not unroll a loop that is `kept`.
+        """
+        op = self._for(low, high, step, inits, interleave, kept)
         block = op.regions[0].blocks[0]
         with self.scope(op, block):
             variable, *carried = block.arguments
@@ -307,11 +311,13 @@ class LoopsBuilder:
         return list(op.results)
 
     def _for(
-        self, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim, inits: Sequence[ir.Value], interleave: int = 0
-    ) -> ir.Operation:
+        self, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim, inits: Sequence[ir.Value], interleave: int = 0,
+        kept: bool = False,
+    ) -> ir.Operation:  # fmt: skip
         bounds = [x if isinstance(x, ir.Value) else self.dim(x) for x in (low, high)]
         types = [v.type for v in inits]
-        advice = ["unroll = <disable = true>"] if isinstance(high, int) and high in KEPT_LOOPS else []
+        kept = kept or isinstance(high, int) and high in KEPT_LOOPS
+        advice = ["unroll = <disable = true>"] if kept else []
         advice += [f"interleave = <count = {interleave} : i32>"] if interleave else []
         attributes = None
         if advice:

@@ -44,20 +44,31 @@ LOOPS = {
 @cache
 def code_of(name, chip):
     """A kernel's code object, and its instructions as text."""
-    image = compile_graph((LOOPS | PRODUCTS | ATTENTIONS | {"conv_f16": CONVOLUTION})[name], chip).image
+    image = compile_graph((LOOPS | PRODUCTS | CONVOLUTIONS | ATTENTIONS)[name], chip).image
     (kernel,) = unpack(image)[1]
     (code,) = unpack(kernel)[1]
     return code, "\n".join(map(str, disassemble(code).values()))
 
 
 PRODUCTS = {f"matmul_{t}": graph_of("matmul", (t, (4096, 4096)), (t, (4096, 4096))) for t in ("f16", "bf16", "f32")}
-CONVOLUTION = graph_of(
-    "conv", ("f16", (8, 64, 56, 56)), ("f16", (64, 64, 3, 3)), None, stride=(1, 1), padding=(1, 1), dilation=(1, 1),
-    groups=1, transposed=False, output_padding=(0, 0),
-)  # fmt: skip
+CONVOLUTIONS = {
+    f"conv_f16_{size}": graph_of(
+        "conv",
+        ("f16", (8, 256, 56, 56)),
+        ("f16", (64, 256, size, size)),
+        None,
+        stride=(1, 1),
+        padding=(size // 2,) * 2,
+        dilation=(1, 1),
+        groups=1,
+        transposed=False,
+        output_padding=(0, 0),
+    )  # fmt: skip
+    for size in (1, 3)
+}
 ATTENTIONS = {
-    f"attention_{t}_{d}": graph_of("attention", *[(t, (16, 4096, d))] * 3, None, causal=causal, scale=None, gqa=1)
-    for t, d, causal in (("f16", 64, False), ("bf16", 128, True))
+    f"attention_{t}_{n}_{d}": graph_of("attention", *[(t, (16, n, d))] * 3, None, causal=causal, scale=None, gqa=1)
+    for t, n, d, causal in (("f16", 512, 64, False), ("bf16", 4096, 128, True))
 }
 WIDE_LOAD = re.compile(r"global_load_(dwordx4|b128)")
 MATRIX = {"gfx90a": "v_mfma", "gfx942": "v_mfma", "gfx1100": "v_wmma", "gfx1201": "v_wmma"}
@@ -88,8 +99,9 @@ def test_products_are_matrix_instructions(name, chip):
 
 @needs_tools
 @pytest.mark.parametrize("chip", CHIPS)
-def test_convolutions_are_matrix_instructions(chip):
-    code, text = code_of("conv_f16", chip)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_are_matrix_instructions(name, chip):
+    code, text = code_of(name, chip)
     (row,) = uses(code)
     assert row.scratch == 0 and row.waves >= 2 and MATRIX[chip] in text and row.busy > 0.5, row
     assert re.search(r"\bds_(write|store)_b128", text)  # patches, gathered along K

@@ -126,7 +126,7 @@ class WaveAttention:
             def tile(t: Dim, carried: list[ir.Value], edge: bool = edge) -> list[ir.Value]:
                 return self._tile(t, end, edge, queries, carried)
 
-            state = b.loop_carried("edge" if edge else "t", low, high, state, tile)
+            state = b.loop_carried("edge" if edge else "t", low, high, state, tile, kept=True)
         return row_state(state[: 2 * fragments]), state[2 * fragments :]
 
     def _queries(self) -> list[list[ir.Value]]:

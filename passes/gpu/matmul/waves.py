@@ -129,7 +129,8 @@ class WaveProduct:
             self._barrier()
             return sums
 
-        return b.loop_carried("t", 0, tiles, [zero] * (self.fragments[0] * self.fragments[1]), step)
+        # several bodies at once would not fit into the registers
+        return b.loop_carried("t", 0, tiles, [zero] * (self.fragments[0] * self.fragments[1]), step, kept=True)
 
     def _multiply(self, sides: Sequence[TileOperand], buffer: Dim, k0: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
         """Add the products of `unit.step` of K from `k0` on."""
