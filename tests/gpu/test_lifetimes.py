@@ -85,6 +85,7 @@ model = lamina.load(path, device="cuda:0", graphs=True)
 arrays = [DeviceArray.of(model.device, np.ones((4, 20), np.float32), 0)]
 results = [model(*arrays) for _ in range(4)]
 assert "cuGraphLaunch" in fake.calls
+fake._run, fake._values = lambda *given: None, lambda *given: []  # MLIR's bindings do not survive a thread's end in them
 
 def work():
     while True:
