@@ -16,6 +16,9 @@ import torch
 import transformers
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # as pytest does
+from architectures import WIDER  # noqa: E402
+
 PAGE = HERE.parents[1] / "docs" / "models.md"
 
 
@@ -64,7 +67,7 @@ def main() -> None:
             [sys.executable, HERE / "survey.py"], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
     found = {r["model"]: r for r in (json.loads(x) for x in text.splitlines() if x.startswith('{"model"'))}
-    PAGE.write_text(page(list(found.values())))
+    PAGE.write_text(page([found[name] for name in WIDER if name in found]))
 
 
 if __name__ == "__main__":
