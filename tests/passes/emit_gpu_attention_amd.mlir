@@ -15,7 +15,7 @@
 // CHECK: arith.maxnumf
 // CHECK-COUNT-2: gpu.shuffle xor
 // CHECK: llvm.amdgcn.exp2
-// CHECK: arith.truncf {{.*}} : vector<8xf32> to vector<8xbf16>
+// CHECK: arith.bitcast {{.*}} : vector<8xi16> to vector<8xbf16>
 // CHECK: amdgpu.sched_barrier
 // CHECK: vector.store {{.*}} : memref<16384xbf16, #gpu.address_space<workgroup>>, vector<2xbf16>
 // CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<33554432xbf16, #gpu.address_space<global>>, vector<8xbf16>

@@ -122,3 +122,14 @@ def test_heads_of_one_projection_stored_by_tokens(case, chip, fake):
     near, exact, _ = eager(*(np.ascontiguousarray(p) for p in (q, k, v)))
     by_tokens = lambda y: np.maximum(y.swapaxes(1, 2).reshape(100, 128), 0)
     check(run_graph(g, [array], fake)[0], by_tokens(near), by_tokens(exact))
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips(["bf16", "f16"]))
+def test_a_nan_stays_in_its_row(case, chip, fake):
+    arrays = [random(case, (1, 20, 64), seed) for seed in range(3)]
+    arrays[0][0, 3, 5] = np.nan
+    made, lse = run_graph(graph_of(case, (1, 20, 64), (1, 20, 64)), arrays, fake)
+    rows = np.arange(20) == 3
+    np.testing.assert_array_equal(np.isnan(made.astype(np.float32)).all(-1)[0], rows)
+    np.testing.assert_array_equal(np.isnan(made.astype(np.float32)).any(-1)[0], rows)
+    np.testing.assert_array_equal(np.isnan(lse)[0], rows)

@@ -204,10 +204,24 @@ class WaveAttention:
         made = []
         for first in range(0, len(weights), own):
             wide = b.value("vector.from_elements", weights[first : first + own], ir.VectorType.get([own], b.f32))
-            narrow = b.value("arith.truncf", (wide,), ir.VectorType.get([own], element))
+            if element == ir.BF16Type.get():
+                narrow = self._bf16(wide, own)
+            else:
+                narrow = b.value("arith.truncf", (wide,), ir.VectorType.get([own], element))
             made.append(self.unit.operand(b, self.lane, narrow))
         steps = self.tiles.keys // self.unit.step
         return [made[f * steps : (f + 1) * steps] for f in range(self.tiles.fragments)]
+
+    def _bf16(self, weights: ir.Value, count: int) -> ir.Value:
+        """Weights rounded to bf16, without what LLVM does for NaN: a row with one has a total that is NaN."""
+        b, wide = self.b, ir.VectorType.get([count], self.b.i32)
+        halves = ir.VectorType.get([count], ir.IntegerType.get_signless(16))
+        number = lambda x: b.constant(x, wide)
+        bits = b.value("arith.bitcast", (weights,), wide)
+        odd = b.value("arith.andi", (b.value("arith.shrui", (bits, number(16)), wide), number(1)), wide)
+        bits = b.value("arith.addi", (bits, b.value("arith.addi", (odd, number(0x7FFF)), wide)), wide)
+        high = b.value("arith.trunci", (b.value("arith.shrui", (bits, number(16)), wide),), halves)
+        return b.value("arith.bitcast", (high,), ir.VectorType.get([count], ir.BF16Type.get()))
 
     def _products(
         self, sums: Sequence[ir.Value], corrections: Sequence[ir.Value], weights: list[list[ir.Value]]
