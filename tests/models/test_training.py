@@ -1,6 +1,7 @@
 """Training through torch.compile: the gradient, and the parameters after steps of SGD, against eager and float64."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -66,13 +67,21 @@ def ulp_apart(model):
     return moved
 
 
-def wrong_gradients(model, got, eager, exact, args):
-    """The parameters whose gradient is further from float64 than its condition excuses; relative to its largest element.
+# A gradient that is wrong by this share of itself must be found in every parameter.
+NOTICED = 1e-3
+VANISHING = 1e-14  # a gradient of which float64 keeps nothing but rounding
 
-    Behind ReLU and batch norm a gradient is ill-conditioned: a value within rounding of zero decides whether a term
-    counts, and the terms nearly cancel. Eager's own errors change by half when it sums in another order (convolutions
-    without oneDNN), and an order of ours can have twice those of a parameter although it has the same over all. So twice the larger error of the two orders is allowed, plus what moving the
-    parameters by one unit in the last place does to the gradient in float64.
+
+def wrong_gradients(model, got, eager, exact, args, noticed=NOTICED):
+    """What is wrong with the gradients `got`: a line for each parameter whose error is more than its condition excuses.
+
+    Errors are the largest of an element, relative to the gradient's largest element. Behind ReLU and batch norm a
+    gradient is ill-conditioned: a value within rounding of zero decides whether a term counts, and the terms nearly
+    cancel. Eager's own errors change by half when it sums in another order (convolutions without oneDNN). So twice the
+    larger error of the two orders is allowed, plus what moving the parameters by one unit in the last place does to the
+    gradient in float64. An allowance in which an error of `noticed` could hide excuses nothing: it is a fault itself.
+    Only a gradient of zero (that of an attention's key bias, which softmax cancels) has no share to be wrong by: there
+    all of it is rounding, whose size is judged alike.
     """
     with torch.backends.mkldnn.flags(enabled=False):
         plain = copy.deepcopy(model)
@@ -84,8 +93,11 @@ def wrong_gradients(model, got, eager, exact, args):
     for name, *tensors, truth in zip(names, got, eager, other, shaken, exact, strict=True):
         scale = truth.abs().max().clamp_min(1e-30)
         ours, *orders, condition = ((t - truth).abs().max().item() / scale.item() for t in tensors)
-        if not ours <= 2 * max(orders) + condition + FLOOR:
+        allowed = 2 * max(orders) + condition + FLOOR
+        if not ours <= allowed:
             wrong.append(f"{name}: {ours:.1e}, eager {orders}, an ulp {condition:.1e}")
+        if not allowed < noticed and scale > VANISHING:
+            wrong.append(f"{name}: {allowed:.1e} would be allowed, eager {orders}, an ulp {condition:.1e}")
     return wrong
 
 
@@ -109,9 +121,26 @@ def test_steps_of_sgd(name, zoo):
     )
     theirs, exact = train(eager, eager, args, 3), train(precise, precise, doubled(args), 3)
     assert not compare(got[1], theirs[1], exact[1]).faults
-    assert not wrong_gradients(start, got[0], theirs[0], exact[0], args)
+    # at real size one value of ResNet-18 on the other side of a ReLU is 5e-3 of a gradient: float64 has to tell
+    assert not wrong_gradients(start, got[0], theirs[0], exact[0], args, NOTICED if zoo is SMALL else math.inf)
     for a, b in zip(model.buffers(), eager.buffers()):
         torch.testing.assert_close(a, b)
+    if zoo is ZOO:
+        wide = start.double()
+        for g, truth in zip(
+            backward(wide, torch.compile(wide, backend="lamina"), doubled(args)), exact[0], strict=True
+        ):
+            torch.testing.assert_close(g, truth, rtol=0, atol=1e-9 * truth.abs().max().item() + VANISHING)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_slightly_wrong_gradient_is_found_in_every_parameter(name):
+    model, args = prepared(name, SMALL)
+    precise, eager = copy.deepcopy(model).double(), copy.deepcopy(model)
+    exact, right = backward(precise, precise, doubled(args)), backward(eager, eager, args)
+    assert not wrong_gradients(model, right, right, exact, args)
+    found = wrong_gradients(model, [g * (1 + NOTICED) for g in right], right, exact, args)
+    assert len(found) == sum(bool(g.abs().max() > VANISHING) for g in exact)
 
 
 def test_gradient_of_heads_that_share_keys():
