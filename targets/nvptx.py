@@ -36,12 +36,12 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         return ("lamina-emit-gpu-direct", EXPAND, *TO_NVVM)
     if kind in gpu.KINDS or plain:
         return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full}", EXPAND, *TO_NVVM)
+    features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
+    wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
-        features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
-        options = f"wgmma={str('wgmma' in features).lower()} matrix={'mma' if 'mma' in features else ''}"
-        return (f"lamina-emit-gpu-matmul{{{options}}}", EXPAND, *TO_NVVM)
+        return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}}}", EXPAND, *TO_NVVM)
     if kind == "attention" and target.attends:
-        return (f"lamina-emit-gpu-attention{{wgmma={str('wgmma' in target.gpu_features).lower()}}}", EXPAND, *TO_NVVM)
+        return (f"lamina-emit-gpu-attention{{{wgmma}}}", EXPAND, *TO_NVVM)
     raise no_kernel(target, kind)
 
 

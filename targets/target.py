@@ -32,6 +32,8 @@ class Features:
     has_vnni: bool = False
     bf16_dot: str = ""  # LLVM intrinsic (acc, a, b): adds products of pairs of bf16 in f32
     bf16_square: str = ""  # LLVM intrinsic (acc, a, b): adds a 2 x 4 times a 4 x 2 matrix of bf16 in f32
+    i8_dot: str = ""  # LLVM intrinsic (acc, a, b): adds products of fours of i8 in i32
+    i8_square: str = ""  # LLVM intrinsic (acc, a, b): adds a 2 x 8 times an 8 x 2 matrix of i8 in i32
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
 
@@ -69,13 +71,14 @@ class Target:
         """The dtypes whose operands products pack, so that computing them on the way is free."""
         # dot products and squares of bf16 read both operands from memory
         bf16 = () if self.features.bf16_dot or self.features.bf16_square else ("bf16",)
-        return ("f32", "f64", "f16", *bf16)
+        return ("f32", "f64", "f16", "i32", *bf16)
 
     def summary(self) -> str:
         """What the machine is, in a line for people."""
         f = self.features
-        extras = [text for text, has in (("FMA", f.has_fma), ("bf16 dot products", bool(f.bf16_dot))) if has]
-        return ", ".join([f"{self.arch}, {f.vector_bits}-bit tiles", f"{f.registers} vector registers", *extras])
+        extras = {"FMA": f.has_fma, "bf16 dot products": f.bf16_dot, "i8 dot products": f.i8_dot}
+        known = [text for text, has in extras.items() if has]
+        return ", ".join([f"{self.arch}, {f.vector_bits}-bit tiles", f"{f.registers} vector registers", *known])
 
     def pipeline(self, kind: str, plain: bool = False) -> tuple[str, ...]:
         """The steps for a kernel of `kind` (docs/contracts.md, section 4): our pass names and upstream pass text."""

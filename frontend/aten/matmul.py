@@ -24,6 +24,12 @@ def mm(c: Any, a: Value, b: Value) -> Value:
     return c.op("matmul", a, b)
 
 
+@aten("_int_mm")
+def int_mm(c: Any, a: Value, b: Value) -> Value:
+    """A product of i8 in i32: of casts, which kernels take apart where a machine multiplies i8."""
+    return T(c, a).to("i32").matmul(T(c, b).to("i32")).value
+
+
 @aten("mv")
 def mv(c: Any, a: Value, v: Value) -> Value:
     return c.op("reshape", c.op("matmul", a, T(c, v).unsqueeze(1).value), shape=c.type(a).shape[:1])

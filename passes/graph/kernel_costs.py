@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...dialects.dtypes import DTYPES
 from ...dialects.record import TensorType
 from .dataflow import Node
 
@@ -30,6 +33,14 @@ def is_creation(node: Node, type: TensorType) -> bool:
 def is_cheap(node: Node) -> bool:
     """True for a pointwise op that may be computed again."""
     return node.category == "pointwise" and node.name in CHEAP
+
+
+def is_widening(node: Node, types: Sequence[TensorType]) -> bool:
+    """True for a cast that changes no value: to a wider type of the same kind."""
+    if node.name != "cast":
+        return False
+    old, new = DTYPES[types[node.inputs[0]].dtype], DTYPES[types[node.results[0]].dtype]
+    return old.kind == new.kind and old.bytes < new.bytes
 
 
 def reads_buffer(node: Node, operand: int) -> bool:

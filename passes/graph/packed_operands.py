@@ -3,7 +3,7 @@
 Tiles of a CPU pack B, and copy A where it is not in place, so a producer costs no more there than the load it replaces, and
 what it makes is never in memory. How often an element is evaluated:
 
-    matmul, linear         B once; A once for each `COPIED_COLUMNS` columns
+    matmul, linear         B once; A once for each `COPIED_COLUMNS` columns, or where it is only cast to a wider type
     packed_linear          A the same
     attention              q once; k and v once for each query head that reads them
     conv                   x once for each block of positions whose windows reach it, once or twice: cheap ops only
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ..tiles.emit_matmul import COPIED_COLUMNS
 from .dataflow import Node
-from .kernel_costs import WINDOWED, is_cheap
+from .kernel_costs import WINDOWED, is_cheap, is_widening
 from .kernel_groups import Group
 from .kernel_rules import Rules
 
@@ -32,7 +32,8 @@ def is_packed(rules: Rules, target: Group, group: Group, node: Node, dtypes: fro
     if any(n.category != "pointwise" or n.name in WINDOWED for n in group.members):
         return False
     read = rules.inside(node, group)
-    if len(read) != 1 or read[0] not in _packed(rules, node, all(map(is_cheap, group.members))):
+    widens = len(group.members) == 1 and is_widening(group.members[0], rules.flow.types)
+    if len(read) != 1 or read[0] not in _packed(rules, node, all(map(is_cheap, group.members)), widens):
         return False
     value = node.operands[read[0]]
     assert value is not None
@@ -45,12 +46,15 @@ def is_packed(rules: Rules, target: Group, group: Group, node: Node, dtypes: fro
     return read[0] != 0 or axes[-1] == len(group.space) - 1
 
 
-def _packed(rules: Rules, node: Node, cheap: bool) -> tuple[int, ...]:
-    """The operands of a root whose elements are evaluated once, or a little more often if that is `cheap`."""
+def _packed(rules: Rules, node: Node, cheap: bool, widens: bool) -> tuple[int, ...]:
+    """The operands of a root whose elements are evaluated once, or a little more often if that is `cheap`.
+
+    A cast that `widens` is read in place, or costs less than reading what it makes.
+    """
     match node.name:
         case "matmul" | "linear" | "packed_linear":
             columns = rules.shape(node.results[0])[-1]
-            first = (0,) if isinstance(columns, int) and columns <= COPIED_COLUMNS else ()
+            first = (0,) if widens or (isinstance(columns, int) and columns <= COPIED_COLUMNS) else ()
             return first if node.name == "packed_linear" else (*first, 1)
         case "attention":
             return (0, 1, 2) if node.attributes["gqa"] == 1 else (0,)

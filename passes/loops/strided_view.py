@@ -119,6 +119,17 @@ def strided_view(value: ir.Value, shapes: Shapes) -> View | None:
     return _VIEWS[op.name](op, shapes)
 
 
+def widened_view(value: ir.Value, shapes: Shapes) -> View | None:
+    """`strided_view`, also of a cast to a wider type, which changes no value: the base then has the narrow type."""
+    op = _producer(value)
+    if op is not None and op.name == "linalg.generic" and len(op.operands) == 2:
+        first, *rest = op.regions[0].blocks[0].operations
+        exact = first.operation.name in ("arith.extf", "arith.extsi", "arith.extui")
+        if exact and len(rest) == 1 and list(rest[0].operands) == list(first.results):
+            return _reindexed(op, shapes)
+    return strided_view(value, shapes)
+
+
 def merge(shape: Sequence[Dim], strides: Sequence[Dim]) -> tuple[Dim, Dim] | None:
     """Size and stride of the one dimension that walks `shape` in row-major order, or None if there is none."""
     kept = [(n, s) for n, s in zip(shape, strides) if n != 1]
@@ -237,6 +248,11 @@ def _generic(op: ir.Operation, shapes: Shapes) -> View | None:
     last = list(body.operations)[-1]
     if len(op.operands) != 2 or len(list(body.operations)) != 1 or last.operands[0] != body.arguments[0]:
         return None
+    return _reindexed(op, shapes)
+
+
+def _reindexed(op: ir.Operation, shapes: Shapes) -> View | None:
+    """The view that a `linalg.generic` of one input takes of it, whatever it does to the elements."""
     source = strided_view(op.operands[0], shapes)
     maps = [ir.AffineMapAttr(m).value for m in ir.ArrayAttr(op.attributes["indexing_maps"])]
     if source is None or maps[1] != ir.AffineMap.get_identity(maps[1].n_dims):

@@ -3,7 +3,7 @@
 Where B comes from:
     packed_linear              panels packed ahead of time, read in place
     few rows, B by rows        read in place, line by line: packing would move B twice to use it a few times
-    bf16 in squares, by rows   a panel at a time, which is laid out anew for them (`quads`)
+    narrow (bf16, i8)          a panel at a time, which is laid out anew for instructions on several of K (`narrow`)
     few rows, B by columns     read in place, as dot products along K (`dot`)
     otherwise                  packed in the kernel, once per block of columns: from memory, or as it is computed
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects import dims
+from ...dialects.dtypes import DTYPES
 from ..loops.strided_view import merge, strided_view
 from ..registry import register
 from . import numeric as numeric
@@ -23,12 +24,13 @@ from .dot import dot_tile
 from .epilogue import Epilogue
 from .frame import EmitError, Frame, kernels, open_frame
 from .gemm import CHUNK_WORK, Gemm, Item
+from .lanes import multiply_lanes, multiply_pairs
 from .micro import Panel, Rows, Tile, choose_tile, store_tile
+from .narrow import Grouped, Instruction, lay_out, lay_out_columns
 from .pack import Matrix, pack_panel, pack_panels
-from .pairs import multiply_pairs
 from .problem import Problem, b_matrix, operand_shape, read_problem, row_start
-from .quads import DEPTH, Quads, lay_out, multiply_quads
 from .rows import PackedRows, packed_rows_size
+from .squares import multiply_squares
 
 IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is read in place
 # ... by so many columns and lines of B at a time. Long lines count, as prefetchers follow memory: 768 x 3072 times one row
@@ -36,19 +38,27 @@ IN_PLACE_ROWS = 16  # rows up to which an unpacked B with unit stride along N is
 IN_PLACE_COLUMNS, IN_PLACE_LINES = 1536, 8
 PACKED_A_COLUMNS = 128  # with fewer columns a transposed A is read in place
 COPIED_COLUMNS = 512  # columns of an item, at most, where A is copied: for so many it is copied once
+_UNPACKED = ("rows", "columns", "dot")  # modes that read B where it lies
 DOT_ROWS = 4  # rows up to which an unpacked B with unit stride along K is read in place
 
 
 @register
 def emit_matmul(
     module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False,
-    bf16_dot: str = "", bf16_square: str = "",
+    bf16_dot: str = "", bf16_square: str = "", i8_dot: str = "", i8_square: str = "",
 ) -> None:  # fmt: skip
     """Replace each kernel of kind `matmul` by loops over register tiles.
 
     Before: `%y = "lamina.matmul"(%a, %b)` and a `linalg.generic` epilogue on tensors.
     After: a function on flat memrefs whose inner loop is `vector.fma` on a tile of accumulators.
     """
+    narrow = {
+        ("bf16", "dot"): Instruction(bf16_dot, "bf16", 2, False),
+        ("bf16", "square"): Instruction(bf16_square, "bf16", 4, True),
+        ("i8", "dot"): Instruction(i8_dot, "i8", 4, False),
+        ("i8", "square"): Instruction(i8_square, "i8", 8, True),
+    }
+    narrow = {kind: instruction for kind, instruction in narrow.items() if instruction.intrinsic}
     with module.context:
         for function in kernels(module, "matmul"):
             with open_frame(function) as frame:
@@ -56,46 +66,50 @@ def emit_matmul(
                 if root.name == "lamina.pack":
                     _emit_pack(frame, root, vector_bits, registers)
                 else:
-                    _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane, bf16_dot, bf16_square).emit()
+                    _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane, narrow).emit()
 
 
 class _Matmul(Gemm):
     """One product."""
 
     def __init__(
-        self, frame: Frame, problem: Problem, vector_bits: int, registers: int, by_lane: bool, bf16_dot: str,
-        bf16_square: str,
+        self, frame: Frame, problem: Problem, vector_bits: int, registers: int, by_lane: bool,
+        narrow: dict[tuple[str, str], Instruction],
     ):  # fmt: skip
         self.problem = p = problem
         tile = choose_tile(numeric.compute_dtype(p.dtype), vector_bits, registers, by_lane)
         self.panel_vectors = tile.vectors
-        # squares want B laid out anew, which pays where several tiles of rows read it
+        dtype = self._narrow(frame)
+        # what wants B laid out anew pays where several tiles of rows read it
         several = not isinstance(p.m, int) or p.m > tile.rows
-        self.squares = bf16_square if several and self._in_pairs(frame) else ""
+        grouped = narrow.get((dtype, "square")) or (narrow.get((dtype, "dot")) if dtype == "i8" else None)
+        self.grouped = grouped if several else None
         self.mode = self._mode(frame, tile)
-        self.squares = self.squares if self.mode in ("packed", "rows") else ""
+        self.grouped = self.grouped if self.mode in ("packed", "rows", "columns") else None
         if self.mode != "pack":
             tile = _widened(tile, p)
-        self.pairs = bf16_dot if self.mode == "packed" and self._in_pairs(frame) else ""
+        self.pairs = narrow.get((dtype, "dot")) if self.mode == "packed" else None
         self.a_by_k = self.mode in ("pack", "packed") and self._along_rows(tile)
         in_place = p.a_view is not None and (
-            bool(self.pairs or self.squares) or frame.inputs[p.a_view.base].dtype == tile.dtype
+            bool(self.pairs or self.grouped) or frame.inputs[p.a_view.base].dtype == tile.dtype
         )
         if in_place and p.a_view is not None:
             in_place = not self.a_by_k and (self.mode != "dot" or p.a_view.strides[-1] == 1)
         blocks = {} if in_place else {"column_block": COPIED_COLUMNS}
-        if self.mode == "rows" and not self.squares:
+        if self.mode == "rows" and not self.grouped:
             blocks = self._blocks_in_place()
         super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **blocks)
         self.packs, self.a_in_place = self.mode == "pack", in_place
-        if self.squares:
-            self.k_chunk = -(-self.k_chunk // DEPTH) * DEPTH
-            depth = self.k_block if self.blocked else self.k
-            self.quads = self.code.scratch(self.code.mul(depth, tile.columns), numeric.element_type("bf16"), 2)
+        if self.grouped:
+            step = self.grouped.loaded
+            self.k_chunk = -(-self.k_chunk // step) * step
+            depth = self.code.mul(self.k_block if self.blocked else self.k, tile.columns)
+            element = numeric.element_type(self.grouped.dtype)
+            self.groups = self.code.scratch(depth, element, DTYPES[self.grouped.dtype].bytes)
         self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
 
     def _mode(self, frame: Frame, tile: Tile) -> str:
-        """Where B comes from: "packed", "rows", "dot" or "pack"."""
+        """Where B comes from: "packed", "rows", "columns" (unit stride along K), "dot" or "pack"."""
         p = self.problem
         if p.panel:
             if p.panel != tile.columns or p.b_view is None:
@@ -106,8 +120,10 @@ class _Matmul(Gemm):
         if view is None or not isinstance(p.n, int) or p.n < 4 * tile.columns:
             return "pack"
         k_stride, n_stride = view.strides[-2:] if not p.b_is_nk else reversed(view.strides[-2:])
-        if self.squares and n_stride == 1:
+        if self.grouped and n_stride == 1:
             return "rows"
+        if self.grouped and k_stride == 1 and isinstance(p.k, int) and p.k % self.grouped.loaded == 0:
+            return "columns"
         if not isinstance(p.m, int):
             return "pack"
         if n_stride == 1 and p.m <= IN_PLACE_ROWS and frame.inputs[view.base].dtype == tile.dtype:
@@ -130,26 +146,30 @@ class _Matmul(Gemm):
         one = merge(p.rows, p.a_view.strides[len(p.batch) : -1])
         return one is not None and one[1] == 1
 
-    def _in_pairs(self, frame: Frame) -> bool:
-        """True if A and B are bf16 in memory, and A's rows have stride 1."""
+    def _narrow(self, frame: Frame) -> str:
+        """The type of A and B in memory, if both have the same and A's rows have stride 1, for sums in the tile's type."""
         p = self.problem
         if p.a_view is None or p.b_view is None or p.a_view.strides[-1] != 1:
-            return False
-        return frame.inputs[p.a_view.base].dtype == frame.inputs[p.b_view.base].dtype == "bf16"
+            return ""
+        a, b = (frame.inputs[v.base].dtype for v in (p.a_view, p.b_view))
+        # products of bf16 as such: instructions on bf16 are not as exact as sums in f32
+        return a if a == b and (a, p.dtype) in (("bf16", "bf16"), ("i8", "i32")) else ""
 
     def multiply(
         self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]
     ) -> list[ir.Value]:
-        if isinstance(b, Quads):
-            return multiply_quads(self.code, tile, self.squares, rows, b, low, high, acc)
+        if self.grouped:
+            assert isinstance(b, Grouped)
+            multiply = multiply_squares if self.grouped.square else multiply_lanes
+            return multiply(self.code, tile, self.grouped, rows, b, low, high, acc)
         if self.pairs:
             return multiply_pairs(self.code, tile, self.pairs, rows, b, low, high, acc)
         return super().multiply(tile, rows, b, low, high, acc)
 
     def begin_item(self, item: Item) -> None:
-        if self.mode in ("rows", "dot"):
+        if self.mode in _UNPACKED:
             matrix = b_matrix(self.frame, self.problem, item.batch)
-            assert isinstance(matrix, Matrix)  # both modes are for a B in memory
+            assert isinstance(matrix, Matrix)  # in memory
             self.matrix = matrix
 
     def pack(self, item: Item) -> None:
@@ -157,7 +177,7 @@ class _Matmul(Gemm):
         pack_panels(self.code, self.tile, matrix, self.k, self.n, item.column, item.panels, self.packed)
 
     def first_column(self, first: Index) -> Index:
-        if self.mode not in ("rows", "dot") or self.problem.n % self.tile.columns == 0:  # type: ignore[operator]
+        if self.mode not in _UNPACKED or self.problem.n % self.tile.columns == 0:  # type: ignore[operator]
             return first
         return self.code.min(first, self.code.sub(self.n, self.tile.columns))
 
@@ -173,7 +193,12 @@ class _Matmul(Gemm):
         else:
             self.first, matrix = first, self.matrix
             panel = Panel(matrix.buffer, matrix.at(code, 0, first), matrix.k_stride, matrix.dtype)
-        return lay_out(code, self.tile, panel, item.k_low, item.k_high, self.quads) if self.squares else panel
+        if not self.grouped:
+            return panel
+        of, lines = (self.tile, self.grouped), (item.k_low, item.k_high, self.groups)
+        if self.mode == "columns":
+            return lay_out_columns(code, *of, self.matrix, first, *lines)
+        return lay_out(code, *of, panel, *lines)
 
     def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
         if self.mode != "dot":

@@ -15,7 +15,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from ..loops.strided_view import View, merge, strided_view
+from ..loops.strided_view import View, merge, widened_view
 from .code import Code, Index, delinearize
 from .computed import Computed, computed_matrix
 from .frame import EmitError, Frame
@@ -24,7 +24,7 @@ from .pack import Matrix
 
 @dataclass(frozen=True)
 class Problem:
-    """One product. `a_view` / `b_view` are None for operands that the kernel computes."""
+    """One product. `a_view` / `b_view` are None for operands that the kernel computes; their bases may be narrower."""
 
     root: ir.Operation
     a: ir.Value
@@ -57,7 +57,7 @@ def read_problem(frame: Frame) -> Problem:
     linear, packed = root.name != "lamina.matmul", root.name == "lamina.packed_linear"
     a, b = root.operands[0], root.operands[1]
     a_shape, b_shape = operand_shape(frame, a), operand_shape(frame, b)
-    a_view, b_view = strided_view(a, frame.shapes), strided_view(b, frame.shapes)
+    a_view, b_view = widened_view(a, frame.shapes), widened_view(b, frame.shapes)
     lead = 0 if linear else len(a_shape) - 2
     if b_view is not None and all(s == 0 or n == 1 for n, s in zip(b_view.shape[:lead], b_view.strides)):
         lead = 0

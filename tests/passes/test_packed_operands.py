@@ -153,3 +153,13 @@ def test_views_without_strides_of_symbolic_sizes_are_packed():
     p.input(dims.symbol("s0"))
     views_without_strides(p, dims.symbol("s0"))
     p.check()
+
+
+@pytest.mark.parametrize("m, k, n", [(19, 33, 40), (64, 1100, 24), (3, 16, 9), (20, 48, 600)])
+def test_products_of_widened_operands_are_exact_and_one_kernel(m, k, n):
+    p = Products("i8")
+    wide = lambda x: p.add("cast", x, dtype="i32")
+    p.product("matmul", wide(p.input(m, k)), wide(p.input(k, n)))
+    p.product("matmul", wide(p.input(m, k)), p.add("permute", wide(p.input(n, k)), dims=(1, 0)))
+    p.product("matmul", wide(p.input(2, m, k)), wide(p.input(2, k, n)))
+    assert p.check(tolerance=0) == ["matmul"] * 3

@@ -39,8 +39,21 @@ class Bf16(torch.nn.Module):
         return several.float(), one.float(), (several[:, :19] @ several).float(), batches.float()
 
 
-MAKERS = {**SMALL, "bf16": lambda: (Bf16(), (torch.randn(19, 67),))}
-ONLY = {"bf16": ("neoverse-v1",)}  # model → its targets, where not all
+class Int8(torch.nn.Module):
+    """Products of i8 in i32: B by rows and by columns, K that no step divides and of several blocks, few rows and columns."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = (x * 40).to(torch.int8)  # 19 x 208
+        wide = y.T.contiguous()
+        ragged = y[:, :203].contiguous()
+        squares = torch._int_mm(wide, y), torch._int_mm(wide, wide.T), torch._int_mm(ragged.T.contiguous(), ragged)
+        long = wide.repeat(1, 100)  # 1900 elements of K
+        few = torch._int_mm(y, y.T), torch._int_mm(y, wide[:, :9]), torch._int_mm(y[:3].contiguous(), wide)
+        return *squares, *few, torch._int_mm(long, long.T)
+
+
+MAKERS = {**SMALL, "int8": lambda: (Int8(), (torch.randn(19, 208),)), "bf16": lambda: (Bf16(), (torch.randn(19, 67),))}
+ONLY = {"bf16": ("neoverse-v1",), "int8": ("neoverse-v1", "neoverse-n1")}  # model → its targets, where not all
 
 
 @dataclass(frozen=True)

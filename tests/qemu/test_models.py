@@ -41,6 +41,11 @@ def test_other_models_equal_eager(run_models, guest, target, name):
     assert run_models(guest, target, (name,))[name] < 2e-6
 
 
+@pytest.mark.parametrize("cpu, target", [(MAX + "32", "neoverse-v1"), ("neoverse-n1", "neoverse-n1")])
+def test_int8_products_are_exact(run_models, cpu, target):
+    assert run_models(Guest("aarch64", cpu), target, ("int8",))["int8"] == 0
+
+
 def test_bf16_products_equal_eager(run_models):
     # the same sums in another order: at most a rounding of the result to bf16 apart
     assert run_models(Guest("aarch64", MAX + "32"), "neoverse-v1", ("bf16",))["bf16"] <= 2**-8

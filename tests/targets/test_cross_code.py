@@ -73,6 +73,57 @@ def test_bf16_products_of_few_rows_are_dot_products_by_lanes(target):
     assert count(loop, r"st\w+\s") == 0 and not any("[sp" in line for line in loop)
 
 
+@functools.cache
+def int8_loop(target: str, by_columns: bool) -> tuple[str, ...]:
+    """Of 64 x 256 times 256 x 64; B is the transpose of a matrix in memory, or not."""
+    widen = """
+  %e{n} = tensor.empty() : tensor<{to}xi32>
+  %w{n} = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> ({map})>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}}
+      ins(%{n} : tensor<{of}xi8>) outs(%e{n} : tensor<{to}xi32>) {{
+  ^bb0(%x: i8, %o: i32):
+    %v = arith.extsi %x : i8 to i32
+    linalg.yield %v : i32
+  }} -> tensor<{to}xi32>"""
+    shape = (64, 256) if by_columns else (256, 64)
+    casts = widen.format(n=0, of="64x256", to="64x256", map="d0, d1") + widen.format(
+        n=1, of="x".join(map(str, shape)), to="256x64", map="d1, d0" if by_columns else "d0, d1"
+    )
+    body = (
+        casts
+        + """
+  %y = "lamina.matmul"(%w0, %w1) : (tensor<64x256xi32>, tensor<256x64xi32>) -> tensor<64x64xi32>
+  return %y : tensor<64x64xi32>"""
+    )
+    text = kernel("matmul", [("i8", (64, 256)), ("i8", shape)], [("i32", (64, 64))], body)
+    loops = inner_loops(assembly(text, target, "matmul"))
+    return tuple(max(loops, key=lambda lines: sum(line.startswith(("smmla", "sdot")) for line in lines)))
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize(
+    "target, product",
+    [
+        ("neoverse-v1", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b"),  # 8 rows, 8 columns, 16 of K
+        ("neoverse-v2", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b"),
+        ("neoverse-n1", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]"),
+        ("apple-m1", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]"),
+    ],
+)
+def test_products_of_i8_use_the_instructions_for_them(target, product, by_columns):
+    loop = int8_loop(target, by_columns)
+    assert count(loop, product) == (32 if "smmla" in product else 64)
+    assert count(loop, r"st\w+\s") == 0 and count(loop, "dup") == 0 and not any("[sp" in line for line in loop)
+
+
+@pytest.mark.skipif(not MCA.exists(), reason="needs llvm-mca")
+@pytest.mark.parametrize("target, share", [("neoverse-n1", 0.3), ("neoverse-v1", 0.2), ("neoverse-v2", 0.2)])
+def test_products_of_i8_take_less_time_than_those_of_f32(target, share):
+    f32 = 16 * 16 / PIPES[target]
+    taken = cycles(list(int8_loop(target, True)), "aarch64", target)
+    print(f"{target}: {taken / f32:.1%} of f32")
+    assert taken < share * f32
+
+
 @pytest.mark.skipif(not MCA.exists(), reason="needs llvm-mca")
 @pytest.mark.parametrize("target", ["neoverse-v1", "neoverse-v2"])
 @pytest.mark.parametrize("rows, depth, share", [(64, 8, 0.38), (8, 4, 0.62)])
