@@ -17,7 +17,7 @@ import numpy as np
 from ..runtime.arrays import ITEM_SIZE, dtype_name
 from ..runtime.artifact import FORMAT, MANIFEST, SCHEMA
 from ..runtime.errors import ArtifactError
-from ..runtime.zip_store import write_store
+from .zip_writer import write_store
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -51,8 +50,7 @@ class OutputSpec(NamedTuple):
     whole: bool  # all of an output buffer, contiguous
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """Everything about a call that depends on the sizes alone."""
 
     symbols: tuple[int, ...]
@@ -63,8 +61,7 @@ class Prepared:
     dims_address: int
 
 
-@dataclass(frozen=True)
-class Constants:
+class Constants(NamedTuple):
     """Pointers to weights and persistent buffers, and what keeps them alive."""
 
     pointers: tuple[int, ...] = ()

@@ -7,8 +7,7 @@ it: `2*s0*s1 + floordiv(s0, 2)`. It is parsed and checked, never run as it came.
 from __future__ import annotations
 
 import ast
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from .errors import ArtifactError
 
@@ -25,16 +24,6 @@ def compile_sizes(expressions: Sequence[Size], symbols: Sequence[str]) -> Callab
     function = ast.Expression(ast.Lambda(parameters, ast.Tuple(elements, ast.Load())))
     names = {"__builtins__": {}, "floordiv": _floordiv, "mod": _mod, "max": max, "min": min}
     return eval(compile(ast.fix_missing_locations(function), "<sizes>", "eval"), names)
-
-
-def evaluate_size(size: Size, known: Mapping[str, int]) -> int:
-    """The value of one size where symbols have the values `known`."""
-    return size if isinstance(size, int) else _compiled(size, tuple(known))(*known.values())[0]
-
-
-@functools.lru_cache(maxsize=4096)
-def _compiled(text: str, symbols: tuple[str, ...]) -> Callable[..., tuple[int, ...]]:
-    return compile_sizes([text], symbols)
 
 
 def _floordiv(a: int, b: int) -> int:

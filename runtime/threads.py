@@ -19,8 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import LaminaRuntimeError
 from .loader import Image
@@ -38,8 +37,7 @@ _pinned: list[Image] = []  # images whose code our threads run
 _EPOCH = ctypes.c_int64(0)  # counts what makes a context stale; native code reads it
 
 
-@dataclass(frozen=True)
-class Provider:
+class Provider(NamedTuple):
     """A source of threads: its `lamina_parallel_<name>` in the image, the pointer in `ctx[3]`, the thread count.
 
     `counter` is the address of `int32_t counter(uint32_t *count)` where the count may change between calls; -1: it may,

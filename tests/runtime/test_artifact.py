@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import lamina
 from lamina.compiler.artifact_file import Code, EntryCode, write_artifact
+from lamina.compiler.zip_writer import write_store
 from lamina.runtime import machine
 from lamina.runtime.artifact import read_artifact
 from lamina.runtime.errors import ArtifactError, LaminaRuntimeError
 from lamina.runtime.machine import host_arch
-from lamina.runtime.zip_store import write_store
 
 from .conftest import Function
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lamina.runtime import zip_store
+from lamina.compiler import zip_writer
+from lamina.compiler.zip_writer import write_store
 from lamina.runtime.errors import ArtifactError
-from lamina.runtime.zip_store import read_store, write_store
+from lamina.runtime.zip_store import read_store
 
 MEMBERS = [
     ("manifest.json", [b"{}"]),
@@ -20,7 +21,7 @@ MEMBERS = [
 
 @pytest.fixture(params=[0xFFFFFFFF, 40, 2], ids=["plain", "some ZIP64", "all ZIP64"])
 def path(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(zip_store, "_LIMIT", request.param)  # sizes that need ZIP64, without the gigabytes
+    monkeypatch.setattr(zip_writer, "_LIMIT", request.param)  # sizes that need ZIP64, without the gigabytes
     write_store(tmp_path / "x.zip", MEMBERS)
     return tmp_path / "x.zip"
 
