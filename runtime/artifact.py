@@ -8,7 +8,6 @@ damage; they are no proof of origin: loading an artifact runs its code.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import zlib
@@ -86,7 +85,7 @@ class Artifact:
     def _code(self, described: Mapping[str, Any]) -> bytes:
         """A member that is code, whose hash is checked."""
         image = self._member(described["code"]).tobytes()
-        if hashlib.sha256(image).hexdigest() != described["sha256"]:
+        if _sha256(image) != described["sha256"]:
             raise ArtifactError(f"{self.path}: the code '{described['code']}' is damaged; get the file again")
         return image
 
@@ -128,7 +127,7 @@ class Artifact:
             for host in self.manifest.get("hosts", {}).values():
                 self._code(host)
             for file, digest in {(w["file"], w["sha256"]) for w in self.manifest["weights"].values()}:
-                if hashlib.sha256(self._member(file).data).hexdigest() != digest:
+                if _sha256(self._member(file).data) != digest:
                     raise ArtifactError(f"{self.path}: the weights '{file}' are damaged; get the file again")
 
     def _entry(self, name: str) -> dict[str, Any]:
@@ -198,6 +197,12 @@ def reading(path: str) -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise ArtifactError(f"{path}: the manifest is damaged ({type(error).__name__}: {error})") from None
+
+
+def _sha256(data: bytes | memoryview) -> str:
+    import hashlib  # it loads OpenSSL, a quarter of this package's time to import, and opening a file needs no hashes
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def _lacking(program: Mapping[str, Any], lacks: list[str] | None) -> str:

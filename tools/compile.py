@@ -97,10 +97,10 @@ def write_artifact(
             programs[target] = compile_graph(graph, target, options, progress)
             times.update(programs[target].manifest["times"])
     artifact.save(output, programs, weights, state)
-    kernels = {name: facts for p in programs.values() for name, facts in p.manifest["kernels"].items()}
-    for name, facts in kernels.items():
-        if facts["reason"]:
-            click.echo(f"lamina: warning: kernel '{name}' is plain: {facts['reason']}", err=True)
+    for target, program in programs.items():
+        for name, facts in program.manifest["kernels"].items():
+            if facts["reason"]:
+                click.echo(f"lamina: warning: kernel '{name}' is plain for {target}: {facts['reason']}", err=True)
     if options.time_passes:
         click.echo(times.table(), err=True)
     click.echo(f"{output}: {Path(output).stat().st_size / 1e6:.1f} MB for {', '.join(targets)}", err=True)

@@ -1,11 +1,15 @@
 """Images load from memory and from a file, several at a time, and say what is wrong."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 
+import lamina
 from lamina.runtime.errors import LaminaRuntimeError
 from lamina.runtime.loader import Image
+
+from .conftest import Function
 
 
 def call(image):
@@ -48,7 +52,12 @@ def test_damaged_code_and_missing_symbols(build):
         Image(constant(build, 1)).address("other")
 
 
-def test_systems_without_elf_say_so(build, monkeypatch):
-    monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(LaminaRuntimeError, match="for Linux .ELF., and this system is darwin"):
-        Image(constant(build, 1))
+@pytest.mark.parametrize("system, images", [("darwin", "Mach-O"), ("win32", "PE")])
+def test_systems_without_elf_say_what_is_missing(saved, compiled, monkeypatch, system, images):
+    f = Function((4,))
+    path = saved({"main": compiled(f, [("y", f.call("twice", f.input("x")), "")])})
+    monkeypatch.setattr("lamina.runtime.loader.sys", SimpleNamespace(platform=system))
+    with pytest.raises(
+        LaminaRuntimeError, match=f"'main' is for Linux .ELF., and this system is {system}.*{images} images"
+    ):
+        lamina.load(path)
