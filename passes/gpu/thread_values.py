@@ -15,10 +15,11 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim, Expr
 from ...dialects.status import code_of
-from ..loops.evaluate import Evaluator, _reshaped
+from ..loops.evaluate import Evaluator
 from ..loops.evaluate_vector import Lanes, VectorEvaluator
 from ..loops.evaluate_walk import Index
 from ..loops.index_algebra import Ranges
+from ..loops.literal_table import literal_table, table_type
 from ..loops.loop_nest import Loop
 from ..loops.loops_builder import LoopsBuilder
 from ..loops.reduction_loops import accumulator_kinds, reduction_loops
@@ -135,25 +136,9 @@ class ThreadValues(VectorEvaluator):
         def make() -> ir.Value:
             op, kernel = self.graph.owner(value), self.stage.kernel
             assert op is not None
-            tensor = ir.RankedTensorType(value.type)
-            total = 1
-            for d in tensor.shape:
-                total *= d
-            if total > MAX_LITERAL:
-                raise NotImplementedError(f"a literal of {total} elements; at most {MAX_LITERAL} go into the code")
             name = f"table{len(list(kernel.block.operations))}"
-            type = ir.MemRefType.get([total], tensor.element_type, memory_space=kernel._space)
-            ir.Operation.create(
-                "memref.global",
-                attributes={
-                    "sym_name": ir.StringAttr.get(name),
-                    "sym_visibility": ir.StringAttr.get("private"),
-                    "type": ir.TypeAttr.get(type),
-                    "initial_value": _reshaped(op.attributes["value"], total, tensor.element_type),
-                    "constant": ir.UnitAttr.get(),
-                },
-                ip=ir.InsertionPoint.at_block_begin(kernel.block),
-            )
+            at = ir.InsertionPoint.at_block_begin(kernel.block)
+            type = table_type(literal_table(op, name, at, MAX_LITERAL, kernel._space))
             return self.b.op("memref.get_global", (), [type], {"name": ir.FlatSymbolRefAttr.get(name)}).result
 
         return self.remember(("table", value), (), make)

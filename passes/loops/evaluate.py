@@ -27,13 +27,12 @@ from .evaluate_accesses import TOKEN, Accesses
 from .evaluate_walk import Index, Walk
 from .index_algebra import Ranges
 from .kept_rows import KeptRow
+from .literal_table import literal_table, table_type
 from .loop_nest import Loop, Space, refine
 from .loops_builder import LoopsBuilder
 from .order_keys import combine_keys, flat, from_key, is_orderable, to_key, unflat
 from .reduction_loops import SUMS, accumulator_kinds, is_small, reduction_loops
 from .tensor_graph import BodyOp, Generic, TensorGraph
-
-MAX_LITERAL = 1 << 16  # elements of a dense constant that we put into the object
 
 
 class Evaluator(Walk):
@@ -139,28 +138,11 @@ class Evaluator(Walk):
         def make() -> ir.Value:
             op = self.graph.owner(value)
             assert op is not None
-            tensor = ir.RankedTensorType(value.type)
             function = self.graph.op
             name = f"{ir.StringAttr(function.attributes['sym_name']).value}.table{self.b.fresh}"
             self.b.fresh += 1
-            total = 1
-            for d in tensor.shape:
-                total *= d
-            if total > MAX_LITERAL:
-                raise NotImplementedError(f"a literal of {total} elements; at most {MAX_LITERAL} go into the code")
-            memref = ir.MemRefType.get([total], tensor.element_type)
-            ir.Operation.create(
-                "memref.global",
-                attributes={
-                    "sym_name": ir.StringAttr.get(name),
-                    "sym_visibility": ir.StringAttr.get("private"),
-                    "type": ir.TypeAttr.get(memref),
-                    "initial_value": _reshaped(op.attributes["value"], total, tensor.element_type),
-                    "constant": ir.UnitAttr.get(),
-                },
-                ip=ir.InsertionPoint(function),
-            )
-            return self.b.op("memref.get_global", (), [memref], {"name": ir.FlatSymbolRefAttr.get(name)}).result
+            type = table_type(literal_table(op, name, ir.InsertionPoint(function)))
+            return self.b.op("memref.get_global", (), [type], {"name": ir.FlatSymbolRefAttr.get(name)}).result
 
         return self.remember(("table", value), (), make)
 
@@ -318,13 +300,3 @@ class Evaluator(Walk):
 
 def _names(op: ir.Operation) -> list[str]:
     return [a if isinstance(a, str) else a.name for a in op.attributes]
-
-
-def _reshaped(attribute: ir.Attribute, total: int, element: ir.Type) -> ir.Attribute:
-    """A dense attribute with a flat shape."""
-    text = str(attribute)
-    flat = text[: text.rindex(":")]
-    values = flat[flat.index("<") + 1 : flat.rindex(">")]
-    if not values.lstrip().startswith('"'):
-        values = "[" + values.replace("[", "").replace("]", "") + "]"
-    return ir.Attribute.parse(f"dense<{values}> : tensor<{total}x{element}>")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..loops.literal_table import literal_table
 from ..loops.strided_view import Shapes
 from .code import Code
 from .numeric import element_type
@@ -46,6 +47,18 @@ class Frame:
     status: ir.Value
     begin: ir.Value
     end: ir.Value
+    tables: dict[ir.Value, ir.Operation] = field(default_factory=dict)  # the globals of dense constants
+
+    def table(self, constant: ir.Operation) -> ir.Operation:
+        """The global that holds a dense constant; EmitError for one too large for code."""
+        key = constant.results[0]
+        if key not in self.tables:
+            name = f"{self.name}.table{len(self.tables)}"
+            try:
+                self.tables[key] = literal_table(constant, name, ir.InsertionPoint(self.old))
+            except NotImplementedError as error:
+                raise EmitError(f"{error} in kernel '{self.name}'") from error
+        return self.tables[key]
 
     def roots(self) -> list[ir.Operation]:
         """The `lamina` ops that the kernel holds."""
@@ -130,6 +143,8 @@ def open_frame(old: ir.Operation) -> Iterator[Frame]:
                 yield frame
             except BaseException:
                 new.erase()
+                for table in frame.tables.values():
+                    table.erase()
                 raise
 
 

@@ -18,6 +18,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.status import code_of
+from ..loops.literal_table import table_type
 from ..loops.strided_view import read_slice, reassociation, strided_view
 from .code import Code, Index, delinearize
 from .frame import EmitError, Frame
@@ -114,10 +115,24 @@ class Values:
             return self._at(op.operands[0], self._slice(op, index), memo)
         if name in ("tensor.collapse_shape", "tensor.expand_shape"):
             return self._at(op.operands[0], self._reshape(op, index), memo)
-        if name == "arith.constant" and ir.DenseElementsAttr(op.attributes["value"]).is_splat:
-            attribute = ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()
-            return self.code.op("arith.constant", [attribute.type], [], value=attribute)
+        if name == "arith.constant":
+            return self._literal(op, index)
         raise EmitError(f"no tile code for {name} in kernel '{self.frame.name}'")
+
+    def _literal(self, op: ir.Operation, index: tuple[Dim, ...]) -> ir.Value:
+        """An element of a dense constant: a scalar, or read from a table beside the kernel."""
+        attribute = ir.DenseElementsAttr(op.attributes["value"])
+        if attribute.is_splat:
+            splat = attribute.get_splat_value()
+            return self.code.op("arith.constant", [splat.type], [], value=splat)
+        table = self.frame.table(op)
+        name = ir.FlatSymbolRefAttr.get(ir.StringAttr(table.attributes["sym_name"]).value)
+        read = ir.Operation.create("memref.get_global", results=[table_type(table)], attributes={"name": name})
+        tensor = ir.RankedTensorType(op.results[0].type)
+        offset: Dim = 0
+        for i, size in zip(index, tensor.shape):
+            offset = offset * size + i
+        return self._load(read.result, offset)
 
     def _load(self, buffer: ir.Value, offset: Dim) -> ir.Value:
         """The element at `offset`, or the elements at the lanes' offsets."""

@@ -1,5 +1,7 @@
 """Whole graphs through kernel formation to machine code: fused kernels give the interpreter's values."""
 
+import base64
+
 import numpy as np
 import pytest
 from support.run_graph import run_graph, run_program
@@ -72,3 +74,28 @@ def test_old_values_are_read_before_a_cache_is_updated():
     np.testing.assert_array_equal(arrays["cache"], expected[0])
     for i in (1, 2):
         np.testing.assert_allclose(made[i], expected[i], rtol=1e-6)
+
+
+def _literal(graph, array, dtype):
+    return graph.add("constant", dtype=dtype, shape=array.shape, data=base64.b64encode(array.tobytes()).decode())
+
+
+def test_a_product_reads_literals_in_its_operands_and_in_what_follows():
+    rng = np.random.default_rng(0)
+    rows, columns, bias = (rng.normal(size=n).astype(np.float32) for n in (7, 33, (5, 33)))
+    mask = rng.integers(0, 2, (5, 33)).astype(np.bool_)
+    graph = Graph()
+    x = graph.add_input("x", TensorType("f32", (5, 7)))
+    w = graph.add_input("w", TensorType("f32", (7, 33)))
+    product = graph.add(
+        "matmul",
+        graph.add("mul", x, _literal(graph, rows, "f32")),
+        graph.add("mul", w, _literal(graph, columns, "f32")),
+    )
+    shifted = graph.add("add", product, _literal(graph, bias, "f32"))
+    graph.add_output(graph.add("where", _literal(graph, mask, "bool"), shifted, product))
+    arrays = {n: rng.normal(size=s).astype(np.float32) for n, s in (("x", (5, 7)), ("w", (7, 33)))}
+    program = compile_graph(graph)
+    assert not any(k["reason"] for k in program.manifest["kernels"].values())
+    wide = (arrays["x"].astype(np.float64) * rows) @ (arrays["w"].astype(np.float64) * columns)
+    np.testing.assert_allclose(run_program(program, arrays)[0], np.where(mask, wide + bias, wide), rtol=1e-5, atol=1e-5)
