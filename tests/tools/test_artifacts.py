@@ -5,12 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
+from lamina.tools.compile import compile_command
 
 
 def record():
@@ -141,3 +145,17 @@ def test_time_passes_of_a_whole_compilation(folder):
 def test_a_file_that_is_no_model(folder):
     (folder / "bad.json").write_text("{}")
     assert "not a graph record" in command(folder, "compile", "bad.json", status=1).stderr
+
+
+def test_a_plain_kernel_is_reported_for_each_target(folder, monkeypatch, tmp_path):
+    reasons = {"sm_80": "no such tiles", "gfx942": "no such dtype", "riscv64": ""}
+
+    def compile_graph(graph, target, options, progress):
+        return SimpleNamespace(manifest={"times": {}, "kernels": {"k": {"reason": reasons[target]}}})
+
+    monkeypatch.setattr("lamina.compiler.api.compile_graph", compile_graph)
+    monkeypatch.setattr("lamina.compiler.pool.warm", lambda: None)
+    monkeypatch.setattr("lamina.compiler.artifact.save", lambda output, *_: Path(output).write_bytes(b""))
+    arguments = [str(folder / "layer.json"), "-t", ",".join(reasons), "-o", str(tmp_path / "x.lamina")]
+    warnings = re.findall("'k' is plain for (.*): (.*)", CliRunner().invoke(compile_command, arguments).output)
+    assert warnings == [("sm_80", "no such tiles"), ("gfx942", "no such dtype")]
