@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 FORMAT = "lamina"
 SCHEMA = 1
 MANIFEST = "manifest.json"
+_GPUS = {"nvptx64": "cuda:0", "amdgcn": "hip:0"}  # architecture -> a device that runs its code
 
 
 class Artifact:
@@ -206,6 +207,8 @@ def _sha256(data: bytes | memoryview) -> str:
 
 
 def _lacking(program: Mapping[str, Any], lacks: list[str] | None) -> str:
+    if program["arch"] in _GPUS:
+        return f"is for GPUs (load it with device='{_GPUS[program['arch']]}')"
     if lacks is None:
         return f"is for {program['arch']}"
     return f"needs {', '.join(lacks)}"

@@ -13,7 +13,7 @@ import sys
 
 from .errors import LaminaRuntimeError
 
-_OTHER_IMAGES = {"darwin": "Mach-O", "win32": "PE"}  # systems that cannot load ours, and what they load
+OTHER_IMAGES = {"darwin": "Mach-O", "win32": "PE"}  # systems that cannot load ours, and what they load
 _count = itertools.count(1)
 
 
@@ -22,10 +22,10 @@ class Image:
 
     def __init__(self, data: bytes, name: str = "lamina"):
         self._library = None
-        if sys.platform in _OTHER_IMAGES:
+        if sys.platform in OTHER_IMAGES:
             raise LaminaRuntimeError(
                 f"the code of '{name}' is for Linux (ELF), and this system is {sys.platform}: "
-                f"it needs {_OTHER_IMAGES[sys.platform]} images, which Lamina does not make yet"
+                f"it needs {OTHER_IMAGES[sys.platform]} images, which Lamina does not make yet"
             )
         for opened in (_open_memory, _open_file):  # a system may forbid code from anonymous memory but not from files
             try:

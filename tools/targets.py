@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,15 @@ def targets_command() -> None:
 def _runs(target: Target) -> str:
     if target.device != "cpu":
         return _runs_on_gpu(target)
+    from ..runtime.loader import OTHER_IMAGES
     from ..runtime.machine import missing
 
     lacks = missing(target.arch, target.flags)
-    return "yes" if lacks == [] else f"no: needs {' '.join(lacks)}" if lacks else f"no: {target.arch} only"
+    if lacks is None:
+        return f"no: {target.arch} only"
+    if sys.platform in OTHER_IMAGES:
+        return f"no: {OTHER_IMAGES[sys.platform]} images are not made yet"
+    return f"no: needs {' '.join(lacks)}" if lacks else "yes"
 
 
 def _runs_on_gpu(target: Target) -> str:

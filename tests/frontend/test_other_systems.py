@@ -4,9 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 import lamina
 from lamina.runtime.errors import LaminaRuntimeError
+from lamina.tools.targets import targets_command
 
 X = torch.linspace(-3, 3, 7)
 
@@ -19,6 +21,12 @@ def macos(monkeypatch):
 def test_ahead_of_time():
     with pytest.raises(LaminaRuntimeError, match="this system is darwin: it needs Mach-O images"):
         lamina.compile(torch.nn.Softsign(), (X,))(X)
+
+
+def test_the_table_of_targets(monkeypatch):
+    monkeypatch.setattr("lamina.tools.targets.sys", SimpleNamespace(platform="darwin"))
+    rows = CliRunner().invoke(targets_command).output.splitlines()
+    assert any("no: Mach-O images are not made yet" in row for row in rows)
 
 
 def test_just_in_time():

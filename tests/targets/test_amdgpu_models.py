@@ -93,3 +93,5 @@ def test_a_file_says_what_it_has_for_a_gpu(artifacts, monkeypatch, tmp_path):
         lamina.load(path, device="hip:0")
     with pytest.raises(ArtifactError, match="has no code for 'gfx906'; it has .*gfx1201"):
         lamina.load(path, device="hip:0", target="gfx906")
+    with pytest.raises(ArtifactError, match="gfx942 is for GPUs .load it with device='hip:0'."):
+        lamina.load(path, target="gfx942")
