@@ -1,6 +1,6 @@
 """Whole models as .pt2 → `lamina compile` → artifact → calls with numpy alone, against eager: values, compile time, speed, memory.
 
-`python benchmarks/aot_models.py [MODEL …]` writes benchmarks/results/aot_models.md. The artifact runs in a process of
+`python benchmarks/aot_models.py` writes benchmarks/results/aot_models.md; with names of models it only prints. The artifact runs in a process of
 its own, which never imports torch; its calls alternate with eager's in this one, two threads each.
 """
 
@@ -101,6 +101,8 @@ def main() -> None:
     for name in options.models or ZOO:
         lines.append(measure(name))
         print(lines[-1], flush=True)
+    if options.models:
+        return
     write(
         "aot_models",
         "Models ahead of time, CPU, two threads",
