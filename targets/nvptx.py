@@ -74,7 +74,8 @@ class NvptxTarget(GpuTarget):
         return to_ptx(self, llvm_ir)
 
     def summary(self) -> str:
-        return f"NVIDIA GPU of compute capability {self.capability[0]}.{self.capability[1]}, PTX"
+        known = ["PTX", *(f for f in ("mma", "tma", "wgmma") if f in self.gpu_features)]
+        return f"NVIDIA GPU of compute capability {self.capability[0]}.{self.capability[1]}, {', '.join(known)}"
 
 
 def _target(name: str, ptx: str, capability: tuple[int, int], *features: str, alias: str = "") -> NvptxTarget:
