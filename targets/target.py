@@ -29,7 +29,6 @@ class Features:
     registers: int = 16
     has_fma: bool = False
     has_lane_fma: bool = False  # multiply-add takes one lane of a register as a factor
-    has_vnni: bool = False
     bf16_dot: str = ""  # LLVM intrinsic (acc, a, b): adds products of pairs of bf16 in f32
     bf16_square: str = ""  # LLVM intrinsic (acc, a, b): adds a 2 x 4 times a 4 x 2 matrix of bf16 in f32
     i8_dot: str = ""  # LLVM intrinsic (acc, a, b): adds products of fours of i8 in i32
