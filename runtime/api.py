@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import as_array, dtype_name, numpy_dtype
 from .artifact import Artifact, read_artifact, reading
 from .call import Caller
+from .caller import replaced_weights
 from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram
 
@@ -108,11 +108,7 @@ class Model:
     def _initialize(self, changed: Mapping[str, np.ndarray]) -> None:
         specs = {w["name"]: w for w in self.plan["weights"]}
         with self._lock:
-            arrays = dict(self._weights)
-            for name, value in changed.items():
-                if name not in specs:
-                    raise LaminaRuntimeError(f"there is no weight '{name}'; weights: {', '.join(specs) or 'none'}")
-                arrays[name] = _as_weight(value, specs[name])
+            arrays = replaced_weights(self._weights, specs, changed)
             data = [arrays.get(name, None) for name in specs]
             owners = [self.artifact.weight_bytes(n) if a is None else a for n, a in zip(specs, data)]
             pointers = [o.__array_interface__["data"][0] for o in owners]
@@ -143,14 +139,3 @@ class Session:
             args = caller.order(args, named)
         with self._lock:
             return caller.call(out, *args, *self.state.values())
-
-
-def _as_weight(value: Any, spec: Mapping[str, Any]) -> np.ndarray:
-    array: np.ndarray = as_array(value, spec["name"])
-    if dtype_name(array.dtype) != spec["dtype"] or list(array.shape) != spec["shape"]:
-        raise LaminaRuntimeError(
-            f"weight '{spec['name']}' is {dtype_name(array.dtype)}{list(array.shape)}, "
-            f"expected {spec['dtype']}{spec['shape']}"
-        )
-    # a copy: the caller may change theirs, and what was computed from it would not follow
-    return np.array(array, numpy_dtype(spec["dtype"]), order="C")

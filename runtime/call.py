@@ -7,7 +7,7 @@ through `Caller.general`, which takes everything and explains errors.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -17,55 +17,23 @@ from numpy import empty, ndarray
 from . import array_entry
 from .arena import thread_arena
 from .arrays import ITEM_SIZE, as_array, dtype_name, numpy_dtype, pointer
+from .caller import ProgramCaller
 from .errors import LaminaRuntimeError
-from .program import Constants, LoadedProgram, OutputSpec, Prepared
-from .signature import Signature, order_arguments
+from .program import LoadedProgram, OutputSpec, Prepared
 
 
-class Caller:
-    """Calls a program with arrays.
-
-    `state` names the inputs that come from a session, after the arguments. `call(out, *arguments, *state)` calls.
-    """
+class Caller(ProgramCaller):
+    """Calls a program with numpy arrays: `call(out, *arguments, *state)`."""
 
     def __init__(self, program: LoadedProgram, state: Sequence[str] = (), threads: int | None = None):
-        self.program, self.threads = program, threads
-        self._constants = Constants()
         plan = program.plan
-        self.signature = Signature(plan, program.name)
-        positions = {i["name"]: n for n, i in enumerate(plan["inputs"])}
-        states = [positions[name] for name in state]
-        self._given = [n for n in range(len(plan["inputs"])) if n not in states]
-        self.arguments = [*self._given, *states]  # the number of the input that each argument of a call is
-        self.names = tuple(plan["inputs"][n]["name"] for n in self._given)
-        self.mutated = {n for n, i in enumerate(plan["inputs"]) if i["mutated"]}
-        self.scalars = {n for n, i in enumerate(plan["inputs"]) if i["kind"] == "scalar"}
+        super().__init__(plan, program.name, state)
+        self.program, self.threads = program, threads
         self.dtypes = [numpy_dtype(i["dtype"]) for i in plan["inputs"]]
-        self._results = [n for n, o in enumerate(plan["outputs"]) if o["mutates"] is None]
-        stored = [plan["outputs"][n]["storage"] for n in self._results]
-        self.has_plain_results = stored == [["output", n] for n in range(len(plan["buffers"]))]
         constant = (*plan["weights"], *plan["persistent"])
         self.constant_bytes = sum(prod(c["shape"]) * ITEM_SIZE[c["dtype"]] for c in constant)
         self._main: Callable[[int, int, int], int] = program._main
-        self.changed: Callable[[], None] = lambda: None
         self.call = array_entry.bind(self)
-
-    @property
-    def constants(self) -> Constants:
-        """The weights that calls from now on read."""
-        return self._constants
-
-    @constants.setter
-    def constants(self, constants: Constants) -> None:
-        self._constants = constants
-        self.changed()
-
-    def __str__(self) -> str:
-        return f"{self.program.name}({', '.join(map(self.signature.describe, self._given))})"
-
-    def order(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Arguments in order, those after the positional ones by name."""
-        return order_arguments(str(self), self.names, args, named)
 
     def _run(self, prepared: Prepared, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         program = self.program
@@ -135,10 +103,6 @@ class Caller:
             used.append(a)
         return used
 
-    def shown(self, prepared: Prepared) -> list[OutputSpec]:
-        """The results that callers see: outputs that do not end in an input."""
-        return [prepared.outputs[n] for n in self._results]
-
     def _outs(self, out: Any, prepared: Prepared) -> list[ndarray | None]:
         """The caller's arrays for the results, checked."""
         shown = self.shown(prepared)
@@ -162,9 +126,8 @@ class Caller:
         dtype = numpy_dtype(o.dtype)
         strides = [s * dtype.itemsize for s in o.strides]
         if o.space in ("weight", "persistent"):
-            n = o.index + (len(self.program.plan["weights"]) if o.space == "persistent" else 0)
             size = 1 + sum((d - 1) * s for d, s in zip(o.shape, o.strides)) if 0 not in o.shape else 0
-            address = self.constants.pointers[n] + o.offset * dtype.itemsize
+            address = self.constant_pointer(o) + o.offset * dtype.itemsize
             memory: Any = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
             # a copy: the memory of weights may be read-only, and is shared by all calls
             return ndarray(o.shape, dtype, memory, 0, strides).copy()

@@ -6,55 +6,32 @@ which takes everything and explains errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from . import gpu_entry
 from .arrays import ITEM_SIZE
+from .caller import ProgramCaller
 from .errors import LaminaRuntimeError
 from .gpu_array import DeviceArray, on_device
 from .gpu_pending import Pending
 from .gpu_program import DEVICE_ALIGN, GpuProgram
-from .program import Constants, OutputSpec, Prepared
-from .signature import Signature
+from .program import OutputSpec
 
 
-class GpuCaller:
-    """Calls a program with arrays.
+class GpuCaller(ProgramCaller):
+    """Calls a program with arrays: `call(stream, *arguments, *state)`.
 
-    `state` names the inputs that come from a session, after the arguments: `call(stream, *arguments, *state)`.
     `launcher` is the address of the native entry, or 0; `graphs` lets it launch graphs.
     """
 
     def __init__(self, program: GpuProgram, state: Sequence[str], launcher: int, graphs: bool):
+        super().__init__(program.plan, program.name, state)
         self.program, self.graphs = program, graphs
-        self._constants = Constants()
-        plan = program.plan
-        self.signature = Signature(plan, program.name)
-        positions = {i["name"]: n for n, i in enumerate(plan["inputs"])}
-        states = [positions[name] for name in state]
-        self.given = [n for n in range(len(plan["inputs"])) if n not in states]
-        self.arguments = [*self.given, *states]  # the number of the input that each argument of a call is
-        self.scalars = {n for n, i in enumerate(plan["inputs"]) if i["kind"] == "scalar"}
         self._pending = Pending(program.device)
-        self.changed: Callable[[], None] = lambda: None
         self.call = gpu_entry.bind(self, launcher) if launcher else self.general
-
-    @property
-    def constants(self) -> Constants:
-        """The weights that calls from now on read."""
-        return self._constants
-
-    @constants.setter
-    def constants(self, constants: Constants) -> None:
-        self._constants = constants
-        self.changed()
-
-    def shown(self, prepared: Prepared) -> Iterator[OutputSpec]:
-        """The outputs that a call returns."""
-        return (o for o in prepared.outputs if o.mutates is None)
 
     def general(self, stream: int, *values: Any) -> Any:
         """Run with everything checked; one DeviceArray, or a tuple of them. Does not wait for the device."""
@@ -79,7 +56,7 @@ class GpuCaller:
             self._pending.keep(foreign, stream)
         for number, value in zip(self.arguments, values):
             array = arrays[number]
-            if array is not None and program.plan["inputs"][number]["mutated"] and isinstance(value, np.ndarray):
+            if array is not None and number in self.mutated and isinstance(value, np.ndarray):
                 value[...] = array.numpy()
         results = tuple(self._result(o, arrays, buffers, stream) for o in self.shown(prepared))
         return results[0] if len(results) == 1 else results
@@ -90,7 +67,7 @@ class GpuCaller:
         array = on_device(value, spec["name"], self.program.device, stream)
         self.signature.check_dtype(number, array.dtype)
         if array.pointer % DEVICE_ALIGN and array.nbytes:
-            if spec["mutated"]:
+            if number in self.mutated:
                 raise LaminaRuntimeError(
                     f"input '{spec['name']}' is written to and must be aligned to {DEVICE_ALIGN} bytes"
                 )
@@ -102,10 +79,9 @@ class GpuCaller:
     ) -> DeviceArray:
         if o.whole:
             return buffers[o.index]
-        device, plan = self.program.device, self.program.plan
+        device = self.program.device
         if o.space in ("weight", "persistent"):
-            number = o.index + (len(plan["weights"]) if o.space == "persistent" else 0)
-            pointer, owner = self.constants.pointers[number], self.constants
+            pointer, owner = self.constant_pointer(o), self.constants
         else:
             base = (buffers if o.space == "output" else inputs)[o.index]
             assert base is not None

@@ -38,19 +38,13 @@ _FIELDS = ("device", "dtype", "pointer", "shape", "stream")
 def bind(caller: GpuCaller, address: int) -> Callable[..., Any]:
     """The builtin for `caller` of the entry at `address`, or `caller.general` where this Python or driver offers none."""
     facts = _facts()
-    if facts is None or not _has_plain_results(caller.program.plan):
+    if facts is None or not caller.has_plain_results:
         return caller.general
     try:
         words = facts | device_words(caller.program.device, caller.program.status)
     except AttributeError:
         return caller.general
     return _GpuEntry(caller, words, address).chain.call
-
-
-def _has_plain_results(plan: Any) -> bool:
-    """Are the results the buffers that a call allocates, in order?"""
-    stored = [o["storage"] for o in plan["outputs"] if o["mutates"] is None]
-    return stored == [["output", n] for n in range(len(plan["buffers"]))]
 
 
 class _GpuEntry:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from . import cuda, hip
-from .arrays import as_array, dtype_name
 from .artifact import Artifact
+from .caller import replaced_weights
 from .errors import ArtifactError, LaminaRuntimeError
 from .gpu_array import DeviceArray
 from .gpu_call import GpuCaller
@@ -24,7 +24,6 @@ from .gpu_device import Device
 from .gpu_program import GpuProgram
 from .gpu_table import ENTRY
 from .loader import Image
-from .signature import order_arguments
 
 
 def parse_device(text: str) -> Device:
@@ -84,33 +83,27 @@ class GpuModel:
         self._image = launcher(artifact)
         address = self._image.address(ENTRY) if self._image else 0
         self._caller = GpuCaller(self.program, tuple(self._state), address, graphs)
-        self.inputs = tuple(self.plan["inputs"][n]["name"] for n in self._caller.given)
+        self.inputs = self._caller.names
         self.outputs = tuple(o["name"] for o in self.plan["outputs"] if o["mutates"] is None)
         self._weights: dict[str, np.ndarray] = {}
         self._lock = threading.Lock()
         self.swap_weights({})
 
     def __repr__(self) -> str:
-        described = ", ".join(map(self._caller.signature.describe, self._caller.given))
-        return f"<lamina {self.entry}({described}) for {self.target} on {self.device.kind}:{self.device.index}>"
+        return f"<lamina {self._caller} for {self.target} on {self.device.kind}:{self.device.index}>"
 
     def swap_weights(self, weights: Mapping[str, Any]) -> None:
         """Replace weights by name and compute again what depends on them."""
         specs = {w["name"]: w for w in self.plan["weights"]}
         with self._lock:
-            for name, value in weights.items():
-                if name not in specs:
-                    raise LaminaRuntimeError(f"there is no weight '{name}'; weights: {', '.join(specs) or 'none'}")
-                array = as_array(value, name)
-                if dtype_name(array.dtype) != specs[name]["dtype"] or list(array.shape) != specs[name]["shape"]:
-                    raise LaminaRuntimeError(f"weight '{name}' must be {specs[name]['dtype']}{specs[name]['shape']}")
-                self._weights[name] = array
+            arrays = replaced_weights(self._weights, specs, weights)
             owners = []
             for name in specs:
-                data = self._weights.get(name)
-                raw = self.artifact.weight_bytes(name) if data is None else np.ascontiguousarray(data).view(np.uint8)
+                data = arrays.get(name)
+                raw = self.artifact.weight_bytes(name) if data is None else data.reshape(-1).view(np.uint8)
                 owners.append(DeviceArray.of(self.device, raw.reshape(-1), 0))
-            self._caller.constants = self.program.initialize([o.pointer for o in owners], owners)
+            constants = self.program.initialize([o.pointer for o in owners], owners)
+            self._weights, self._caller.constants = arrays, constants
             self.device.synchronize()
 
     def session(self) -> GpuSession:
@@ -128,7 +121,7 @@ class GpuModel:
     def run(self, args: Sequence[Any], named: Mapping[str, Any], state: Iterable[DeviceArray], stream: int) -> Any:
         """Run on arrays and a state, which is updated."""
         if named or len(args) != len(self.inputs):
-            args = order_arguments(repr(self), self.inputs, args, named)
+            args = self._caller.order(args, named, called=repr(self))
         return self._caller.call(stream, *args, *state)
 
 

@@ -163,6 +163,20 @@ def test_swapped_weights_are_read_by_the_next_call(load):
     np.testing.assert_allclose(np.asarray(model(array)), x * 2 * weights["w"])
 
 
+def test_a_swap_that_fails_changes_no_weight(load):
+    graph = Graph()
+    x = graph.add_input("x", TensorType("f32", (8,)))
+    w, v = (graph.add_input(n, TensorType("f32", shape), "weight") for n, shape in (("w", (8,)), ("v", ())))
+    graph.add_output(graph.add("mul", graph.add("mul", x, w), v))
+    ones = np.ones(8, np.float32)
+    model, _, _ = load(graph, {"w": ones, "v": np.float32(1)})
+    with pytest.raises(LaminaRuntimeError, match="weight 'v' is f64"):
+        model.swap_weights({"w": 2 * ones, "v": np.float64(3)})
+    model.swap_weights({"v": np.float32(5)})  # a scalar's memory has no dimension
+    (array,) = given(model, ones)
+    np.testing.assert_array_equal(np.asarray(model(array)), 5 * ones)
+
+
 def test_errors_are_raised_and_forgotten(load):
     model, fake, _ = load(two_softmaxes())
     arrays = given(model, *operands())
