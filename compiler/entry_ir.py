@@ -36,26 +36,39 @@ def load_field(result: str, object: str, offset: int, type: str = "ptr") -> str:
     return f"%{result}.a = getelementptr i8, ptr %{object}, i64 {offset}\n  %{result} = load {type}, ptr %{result}.a"
 
 
-SAME = """
-; do n numbers of two arrays agree?
-define internal i1 @entry_same(ptr %a, ptr %b, i64 %n) nounwind {
-e: br label %l
+def every(name: str, parameters: str, loads: str, count: str, look: str) -> str:
+    """`i1 @name(parameters)`: do all %i below %`count` pass? `look` goes to %c if one does, and to %no if it does not."""
+    return f"""
+define internal i1 @{name}({parameters}) nounwind {{
+e:
+  {loads}
+  br label %l
 l: %i = phi i64 [0, %e], [%j, %c]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %compare, label %yes
-compare:
-  %pa = getelementptr i64, ptr %a, i64 %i
-  %pb = getelementptr i64, ptr %b, i64 %i
-  %va = load i64, ptr %pa
-  %vb = load i64, ptr %pb
-  %eq = icmp eq i64 %va, %vb
-  br i1 %eq, label %c, label %no
+  %more = icmp slt i64 %i, %{count}
+  br i1 %more, label %look, label %yes
+look:
+  {look}
 c: %j = add i64 %i, 1
   br label %l
 yes: ret i1 true
 no: ret i1 false
-}
+}}
 """
+
+
+# Do n numbers of two arrays agree?
+SAME = every(
+    "entry_same",
+    "ptr %a, ptr %b, i64 %n",
+    "",
+    "n",
+    """%pa = getelementptr i64, ptr %a, i64 %i
+  %pb = getelementptr i64, ptr %b, i64 %i
+  %va = load i64, ptr %pa
+  %vb = load i64, ptr %pb
+  %eq = icmp eq i64 %va, %vb
+  br i1 %eq, label %c, label %no""",
+)
 
 
 def int_check(slots: Mapping[str, int]) -> str:
@@ -80,27 +93,18 @@ no: ret i1 false
 
 def arguments_check(slots: Mapping[str, int], check: str, words: int) -> str:
     """`i1 @entry_arguments(%t, %args, %n, %buffers)`: does function `check` accept each argument, by its row of `words`?"""
-    return f"""
-define internal i1 @entry_arguments(ptr %t, ptr %args, i64 %n, ptr %buffers) nounwind {{
-e:
-  {load_slot(slots, "rows", "argument_table")}
-  br label %l
-l: %i = phi i64 [0, %e], [%j, %c]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %look, label %yes
-look:
-  %oa = getelementptr ptr, ptr %args, i64 %i
+    return every(
+        "entry_arguments",
+        "ptr %t, ptr %args, i64 %n, ptr %buffers",
+        load_slot(slots, "rows", "argument_table"),
+        "n",
+        f"""%oa = getelementptr ptr, ptr %args, i64 %i
   %o = load ptr, ptr %oa
   %ri = mul i64 %i, {words}
   %row = getelementptr i64, ptr %rows, i64 %ri
   %ok = call i1 @{check}(ptr %t, ptr %o, ptr %row, ptr %buffers)
-  br i1 %ok, label %c, label %no
-c: %j = add i64 %i, 1
-  br label %l
-yes: ret i1 true
-no: ret i1 false
-}}
-"""
+  br i1 %ok, label %c, label %no""",
+    )
 
 
 def perform(slots: Mapping[str, int]) -> str:

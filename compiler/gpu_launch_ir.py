@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ..runtime.gpu_table import MAP_WORDS, NODE_WORDS, STEP_WORDS
-from .entry_ir import load_slot, load_word
+from .entry_ir import every, load_slot, load_word
 
 _Slot = Callable[..., str]  # load_slot of one table
 
@@ -33,27 +33,17 @@ def launch_ir(slots: Mapping[str, int]) -> str:
 
 
 def _quiet(slot: _Slot) -> str:
-    return f"""
-; has no run-time check failed?
-define internal i1 @launch_quiet(ptr %t) nounwind {{
-e:
-  {slot("words", "status_words")}
-  {slot("count", "status_count", "i64")}
-  br label %l
-l: %i = phi i64 [0, %e], [%j, %c]
-  %more = icmp slt i64 %i, %count
-  br i1 %more, label %look, label %yes
-look:
-  %a = getelementptr i32, ptr %words, i64 %i
+    """Has no run-time check failed?"""
+    return every(
+        "launch_quiet",
+        "ptr %t",
+        slot("words", "status_words") + "\n  " + slot("count", "status_count", "i64"),
+        "count",
+        """%a = getelementptr i32, ptr %words, i64 %i
   %v = load volatile i32, ptr %a
   %zero = icmp eq i32 %v, 0
-  br i1 %zero, label %c, label %no
-c: %j = add i64 %i, 1
-  br label %l
-yes: ret i1 true
-no: ret i1 false
-}}
-"""
+  br i1 %zero, label %c, label %no""",
+    )
 
 
 def _place(slot: _Slot) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..runtime import array_table as layout
-from .entry_ir import CLASS, SAME, arguments_check, int_check, load_field, load_slot, load_word
+from .entry_ir import CLASS, SAME, arguments_check, every, int_check, load_field, load_slot, load_word
 
 _slot = partial(load_slot, layout.SLOT)
 
@@ -72,18 +72,17 @@ int:
   ret i1 %equal
 no: ret i1 false
 }}
-; do %bytes at %p overlap no argument but number %skip?
-define internal i1 @entry_apart(ptr %t, i64 %p, i64 %bytes, i64 %skip, ptr %buffers) nounwind {{
-e:
-  %end = add i64 %p, %bytes
+"""
+
+# Do %bytes at %p overlap no argument but number %skip?
+_APART = every(
+    "entry_apart",
+    "ptr %t, i64 %p, i64 %bytes, i64 %skip, ptr %buffers",
+    f"""%end = add i64 %p, %bytes
   {_slot("n", "arguments", "i64")}
-  {_slot("rows", "argument_table")}
-  br label %l
-l: %i = phi i64 [0, %e], [%j, %c]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %other, label %yes
-other:
-  %ri = mul i64 %i, {layout.ARGUMENT_WORDS}
+  {_slot("rows", "argument_table")}""",
+    "n",
+    f"""%ri = mul i64 %i, {layout.ARGUMENT_WORDS}
   %row = getelementptr i64, ptr %rows, i64 %ri
   {load_word("kind", "row", 0)}
   {load_word("slot", "row", 6)}
@@ -98,23 +97,17 @@ other:
   %o1 = or i1 %before, %after
   %o2 = or i1 %same, %number
   %fine = or i1 %o1, %o2
-  br i1 %fine, label %c, label %no
-c: %j = add i64 %i, 1
-  br label %l
-yes: ret i1 true
-no: ret i1 false
-}}
-; is every argument that the program writes to apart from the others?
-define internal i1 @entry_written_apart(ptr %t, ptr %buffers) nounwind {{
-e:
-  {_slot("n", "arguments", "i64")}
-  {_slot("rows", "argument_table")}
-  br label %l
-l: %i = phi i64 [0, %e], [%j, %c]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %look, label %yes
-look:
-  %ri = mul i64 %i, {layout.ARGUMENT_WORDS}
+  br i1 %fine, label %c, label %no""",
+)
+
+# Is every argument that the program writes to apart from the others?
+_WRITTEN_APART = every(
+    "entry_written_apart",
+    "ptr %t, ptr %buffers",
+    f"""{_slot("n", "arguments", "i64")}
+  {_slot("rows", "argument_table")}""",
+    "n",
+    f"""%ri = mul i64 %i, {layout.ARGUMENT_WORDS}
   %row = getelementptr i64, ptr %rows, i64 %ri
   {load_word("written", "row", 8)}
   %w = icmp ne i64 %written, 0
@@ -125,12 +118,10 @@ compare:
   %pa = getelementptr i64, ptr %buffers, i64 %slot
   %p = load i64, ptr %pa
   %ok = call i1 @entry_apart(ptr %t, i64 %p, i64 %size, i64 %i, ptr %buffers)
-  br i1 %ok, label %c, label %no
-c: %j = add i64 %i, 1
-  br label %l
-yes: ret i1 true
-no: ret i1 false
-}}
+  br i1 %ok, label %c, label %no""",
+)
+
+_CURRENT = f"""
 ; is the context that was memoised the one for a call made now?
 define internal i1 @entry_current(ptr %t) nounwind {{
   %count = alloca i32
@@ -162,6 +153,14 @@ no: ret i1 false
 }}
 """
 
-ARRAY_CHECKS_IR = (
-    SAME + int_check(layout.SLOT) + _CHECKS + arguments_check(layout.SLOT, "entry_check", layout.ARGUMENT_WORDS)
+ARRAY_CHECKS_IR = "".join(
+    (
+        SAME,
+        int_check(layout.SLOT),
+        _CHECKS,
+        _APART,
+        _WRITTEN_APART,
+        _CURRENT,
+        arguments_check(layout.SLOT, "entry_check", layout.ARGUMENT_WORDS),
+    )
 )
