@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .subject import VOCABULARY, Maker, library, padded, tokens
+from .sizes import ATTENTION, GPT, LAYERS, LLAMA, POSITIONS, WORDS
+from .subject import Maker, library, padded, tokens
 
 
 def _arguments() -> dict[str, Any]:
@@ -17,17 +18,7 @@ def _unmasked() -> dict[str, Any]:
 
 def _llama_like(family: str, config: str = "", **fields: Any) -> Maker:
     """A model whose config has Llama's names."""
-    common: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-    }
-    return library(f"{family}ForCausalLM", config or f"{family}Config", _arguments, **common | fields)
+    return library(f"{family}ForCausalLM", config or f"{family}Config", _arguments, **LLAMA | fields)
 
 
 DECODERS: dict[str, Maker] = {
@@ -61,56 +52,25 @@ DECODERS: dict[str, Maker] = {
         moe_intermediate_size=16,
         first_k_dense_replace=1,
     ),
-    "gpt_neox": library(
-        "GPTNeoXForCausalLM",
-        "GPTNeoXConfig",
-        _arguments,
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-    ),
+    "gpt_neox": library("GPTNeoXForCausalLM", "GPTNeoXConfig", _arguments, **WORDS | LAYERS),
     "opt": library(
         "OPTForCausalLM",
         "OPTConfig",
         _arguments,
-        vocab_size=VOCABULARY,
-        hidden_size=32,
+        **WORDS | ATTENTION | POSITIONS,
         ffn_dim=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=64,
         word_embed_proj_dim=32,
     ),
-    "falcon, one key head": library(
-        "FalconForCausalLM",
-        "FalconConfig",
-        _arguments,
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-    ),
+    "falcon, one key head": library("FalconForCausalLM", "FalconConfig", _arguments, **WORDS | ATTENTION),
     "bloom, alibi": library(
-        "BloomForCausalLM", "BloomConfig", _arguments, vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4
+        "BloomForCausalLM", "BloomConfig", _arguments, **WORDS, hidden_size=32, n_layer=2, n_head=4
     ),
-    "gptj": library(
-        "GPTJForCausalLM",
-        "GPTJConfig",
-        _arguments,
-        vocab_size=VOCABULARY,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        rotary_dim=4,
-        n_positions=64,
-    ),
+    "gptj": library("GPTJForCausalLM", "GPTJConfig", _arguments, **GPT, rotary_dim=4),
     "mamba, slow path": library(
         "MambaForCausalLM",
         "MambaConfig",
         _unmasked,
-        vocab_size=VOCABULARY,
+        **WORDS,
         hidden_size=32,
         state_size=4,
         num_hidden_layers=2,
@@ -120,7 +80,7 @@ DECODERS: dict[str, Maker] = {
         "Mamba2ForCausalLM",
         "Mamba2Config",
         _unmasked,
-        vocab_size=VOCABULARY,
+        **WORDS,
         hidden_size=32,
         state_size=8,
         num_hidden_layers=2,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .subject import VOCABULARY, Maker, library, padded, tokens
+from .sizes import BERT, PAIR, POSITIONS, T5, WORDS
+from .subject import Maker, library, padded, tokens
 
 
 def _arguments() -> dict[str, Any]:
@@ -17,34 +18,13 @@ def _pair() -> dict[str, Any]:
 
 def _bert_like(family: str, model: str = "Model", **fields: Any) -> Maker:
     """A model whose config has BERT's names."""
-    common: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 64,
-    }
-    return library(f"{family}{model}", f"{family}Config", _arguments, **common | fields)
+    return library(f"{family}{model}", f"{family}Config", _arguments, **BERT | fields)
 
 
 def _bart_like(family: str, model: str = "ForConditionalGeneration", **fields: Any) -> Maker:
     """An encoder and a decoder whose config has BART's names."""
-    common: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 48,
-        "decoder_ffn_dim": 48,
-        "max_position_embeddings": 64,
-    }
-    return library(f"{family}{model}", f"{family}Config", _pair, **common | fields)
+    return library(f"{family}{model}", f"{family}Config", _pair, **PAIR | POSITIONS | fields)
 
-
-T5 = {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
 
 ENCODERS: dict[str, Maker] = {
     "bert, masked tokens": _bert_like("Bert", "ForMaskedLM"),
@@ -52,12 +32,11 @@ ENCODERS: dict[str, Maker] = {
         "DistilBertModel",
         "DistilBertConfig",
         _arguments,
-        vocab_size=VOCABULARY,
+        **WORDS | POSITIONS,
         dim=32,
         hidden_dim=48,
         n_layers=2,
         n_heads=4,
-        max_position_embeddings=64,
     ),
     "roberta": _bert_like("Roberta"),
     "xlm_roberta, classes": _bert_like("XLMRoberta", "ForSequenceClassification"),
@@ -71,11 +50,10 @@ ENCODERS: dict[str, Maker] = {
         "FNetModel",
         "FNetConfig",
         lambda: {"input_ids": tokens()},
-        vocab_size=VOCABULARY,
+        **WORDS | POSITIONS,
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
-        max_position_embeddings=64,
     ),
     "bart": _bart_like("Bart"),
     "pegasus": _bart_like("Pegasus"),

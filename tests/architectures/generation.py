@@ -6,7 +6,8 @@ from typing import Any
 
 from .decoders import DECODERS
 from .encoders import ENCODERS
-from .subject import VOCABULARY, Maker, Subject, library, tokens
+from .sizes import GPT
+from .subject import Maker, Subject, library, tokens
 
 
 def _generating(maker: Maker, cache: str | None) -> Maker:
@@ -24,18 +25,7 @@ def _generating(maker: Maker, cache: str | None) -> Maker:
     return make
 
 
-GPT2 = library(
-    "GPT2LMHeadModel",
-    "GPT2Config",
-    dict,
-    vocab_size=VOCABULARY,
-    n_embd=32,
-    n_layer=2,
-    n_head=4,
-    n_positions=64,
-    bos_token_id=1,
-    eos_token_id=2,
-)
+GPT2 = library("GPT2LMHeadModel", "GPT2Config", dict, **GPT, bos_token_id=1, eos_token_id=2)
 
 GENERATION: dict[str, Maker] = {
     "gpt2 generate(), growing cache": _generating(GPT2, None),

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from .subject import BATCH, LENGTH, VOCABULARY, Maker, library, padded, tokens
+from .sizes import CAPTION, PAIR, PICTURE, RESNET, STAGES, WAVE
+from .subject import BATCH, Maker, library, padded, tokens
 
 
 def _image(size: int, channels: int = 3) -> Any:
@@ -24,21 +25,6 @@ def _wave() -> dict[str, Any]:
 def _whisper() -> dict[str, Any]:
     return {"input_features": torch.randn(BATCH, 8, 40), "decoder_input_ids": tokens(5), "use_cache": False}
 
-
-SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-PICTURE = SMALL | {"image_size": 32, "patch_size": 8}
-TEXT = SMALL | {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH}
-WAVE = SMALL | {
-    "conv_dim": (16, 16, 16),
-    "conv_kernel": (10, 3, 3),
-    "conv_stride": (5, 2, 2),
-    "num_feat_extract_layers": 3,
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-    "vocab_size": VOCABULARY,
-    "mask_time_prob": 0.0,
-}
-RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
 
 SENSES: dict[str, Maker] = {
     "vit": library("ViTForImageClassification", "ViTConfig", _image(32), **PICTURE),
@@ -67,21 +53,10 @@ SENSES: dict[str, Maker] = {
         num_attention_heads=[1, 2, 2, 4],
         decoder_hidden_size=16,
     ),
-    "convnext": library(
-        "ConvNextForImageClassification",
-        "ConvNextConfig",
-        _image(32),
-        hidden_sizes=[8, 16],
-        depths=[1, 1],
-        num_stages=2,
-    ),
-    "convnextv2": library(
-        "ConvNextV2Model", "ConvNextV2Config", _image(32), hidden_sizes=[8, 16], depths=[1, 1], num_stages=2
-    ),
+    "convnext": library("ConvNextForImageClassification", "ConvNextConfig", _image(32), **STAGES, num_stages=2),
+    "convnextv2": library("ConvNextV2Model", "ConvNextV2Config", _image(32), **STAGES, num_stages=2),
     "resnet of transformers": library("ResNetForImageClassification", "ResNetConfig", _image(32), **RESNET),
-    "regnet": library(
-        "RegNetModel", "RegNetConfig", _image(32), embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], groups_width=4
-    ),
+    "regnet": library("RegNetModel", "RegNetConfig", _image(32), **STAGES, embedding_size=8, groups_width=4),
     "efficientnet": library(
         "EfficientNetForImageClassification",
         "EfficientNetConfig",
@@ -104,7 +79,7 @@ SENSES: dict[str, Maker] = {
     "detr": library(
         "DetrForObjectDetection",
         "DetrConfig",
-        lambda: {"pixel_values": torch.randn(BATCH, 3, 64, 64)},
+        _image(64),
         use_timm_backbone=False,
         use_pretrained_backbone=False,
         backbone=None,
@@ -119,27 +94,20 @@ SENSES: dict[str, Maker] = {
         num_queries=5,
         num_labels=4,
     ),
-    "clip": library("CLIPModel", "CLIPConfig", _clip, text_config=TEXT, vision_config=PICTURE, projection_dim=16),
+    "clip": library("CLIPModel", "CLIPConfig", _clip, text_config=CAPTION, vision_config=PICTURE, projection_dim=16),
     "siglip": library(
         "SiglipModel",
         "SiglipConfig",
         lambda: {"input_ids": tokens(), **_image(32)()},
-        text_config=TEXT,
+        text_config=CAPTION,
         vision_config=PICTURE,
     ),
     "whisper": library(
         "WhisperForConditionalGeneration",
         "WhisperConfig",
         _whisper,
-        vocab_size=VOCABULARY,
+        **PAIR,
         num_mel_bins=8,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=48,
-        decoder_ffn_dim=48,
         max_source_positions=20,
         max_target_positions=16,
         pad_token_id=0,
