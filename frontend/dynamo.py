@@ -21,6 +21,7 @@ from torch import fx
 from . import compat, glue, launcher, values
 from .aten.registry import Unsupported
 from .convert import convert
+from .equal_sizes import unify
 from .hazards import makes_something_of_nothing
 from .interpreted import interpret
 from .options import BackendOptions, backend_options
@@ -60,6 +61,7 @@ class _Compilation:
                 weights = compat.static_inputs(metadata)
             if kind != "backward":
                 _refuse_empty(gm)
+                unify(gm)
             made = build(gm, self.options, weights)
             COUNTERS.add("training_graphs" if kind != "inference" else "graphs")
             if kind == "inference" and made.all_compiled and compat.direct_call_is_safe(metadata):

@@ -30,6 +30,7 @@ GPT2 = library("GPT2LMHeadModel", "GPT2Config", dict, **GPT, bos_token_id=1, eos
 GENERATION: dict[str, Maker] = {
     "gpt2 generate(), growing cache": _generating(GPT2, None),
     "gpt2 generate(), static cache": _generating(GPT2, "static"),
+    "llama generate(), growing cache": _generating(DECODERS["llama"], None),
     "llama generate(), static cache": _generating(DECODERS["llama"], "static"),
     "t5 generate(), growing cache": _generating(ENCODERS["t5"], None),
     "bart generate(), growing cache": _generating(ENCODERS["bart"], None),

@@ -8,14 +8,12 @@ from architectures import WIDER
 from architectures.survey import survey
 
 FAST = ("nn.TransformerEncoder, padding",)
-# What may run in eager, and why: a product whose groups depend on data, complex numbers, and `generate()`, where
-# Dynamo gives keys and values of a growing cache lengths that it does not know to be equal.
+# What may run in eager, and why: a product whose groups depend on data, and complex numbers.
 EAGER = {
     "transformers.grouped_mm_fallback.default",
     "aten._fft_c2c.default",
     "aten._to_copy.default",
     "aten.view_as_real.default",
-    "aten.scaled_dot_product_attention.default",
 }
 
 
