@@ -30,10 +30,11 @@ def unify(gm: fx.GraphModule) -> None:
 
 def _pairs(node: fx.Node) -> Iterator[tuple[Any, Any]]:
     """The sizes that are one dim of attention: of q, k and v, and of a mask that broadcasts to `[…, Sq, Skv]`."""
-    q, k, v = (a.meta["val"].shape for a in node.args[:3])  # type: ignore[union-attr]
+    operands: Sequence[Any] = node.args
+    q, k, v = (a.meta["val"].shape for a in operands[:3])
     yield from _same(q, k, (-1, -3, -4))
     yield from _same(k, v, (-2, -3, -4))
-    mask = node.kwargs.get("attn_mask") or (node.args[3] if len(node.args) > 3 else None)
+    mask = node.kwargs.get("attn_mask") or (operands[3] if len(operands) > 3 else None)
     if isinstance(mask, fx.Node):
         yield from _same((*q[:-1], k[-2]), mask.meta["val"].shape, (-1, -2, -3, -4))
 
