@@ -1,15 +1,14 @@
 """Attention on tensor cores: tiles in shared memory, the order of work, the merging of parts, and what is assembled."""
 
-import re
-
 import ml_dtypes
 import numpy as np
 import pytest
 from mlir import ir
+from support.ptx import assembled, needs_ptxas
 from support.simulate_gpu import simulate
 from support.tile_kernels import attention, kernel, open_attention, tensor
 
-from lamina.compiler.levels import graph_pipeline, lower_kernel
+from lamina.compiler.levels import graph_pipeline
 from lamina.dialects import dims
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.attention.parts import emit_parts, new_parts
@@ -19,9 +18,6 @@ from lamina.passes.gpu.attention.wgmma import FlashAttention
 from lamina.passes.gpu.matmul.tiles import SHARED_BYTES
 from lamina.passes.pass_manager import Observer, run
 from lamina.targets import get_target
-from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
-
-needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
 
 
 # -- shared memory -----------------------------------------------------------------------------------------------------
@@ -200,14 +196,10 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_code(name):
     """No spills, no products that ptxas makes wait for each other."""
-    target, report = get_target("sm_90a"), []
     with context(), ir.Location.unknown():
-        llvm = lower_kernel(ir.Module.parse(CASES[name]), target, "attention", start="linalg", stop="llvmir")
-    ptx = to_ptx(target, llvm)
-    assert assemble(target, ptx, report)[:4] == b"\x7fELF"
-    assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}, report[0]
-    assert "wgmma" not in report[0], report[0]
-    assert "wgmma.mma_async.sync.aligned.m64n" in ptx and "cp.async.bulk.tensor" in ptx
+        made = assembled(ir.Module.parse(CASES[name]), "sm_90a", "attention")
+    assert "wgmma" not in made.report, made.report
+    assert "wgmma.mma_async.sync.aligned.m64n" in made.ptx and "cp.async.bulk.tensor" in made.ptx
 
 
 # -- which attention is found ------------------------------------------------------------------------------------------

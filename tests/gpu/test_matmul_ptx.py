@@ -1,17 +1,11 @@
 """Variants of products assemble without spills, and ptxas finds no reason to serialise warpgroup products."""
 
-import re
-
 import pytest
 from mlir import ir
+from support.ptx import Assembled, assembled, needs_ptxas
 from support.tile_kernels import kernel, tensor
 
-from lamina.compiler.levels import lower_kernel
 from lamina.dialects.mlir_context import context
-from lamina.targets import get_target
-from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
-
-needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
 
 GELU = """
   %e = tensor.empty() : {type}
@@ -62,31 +56,25 @@ OTHERS = {
 }
 
 
-def assembled(name, text, numerics="eager"):
-    target = get_target(name)
+def made_for(target: str, text: str, numerics: str = "eager") -> Assembled:
     with context(), ir.Location.unknown():
-        module = ir.Module.parse(text)
-        llvm = lower_kernel(module, target, "matmul", start="linalg", stop="llvmir", numerics=numerics)
-    ptx, report = to_ptx(target, llvm), []
-    assert assemble(target, ptx, report)[:4] == b"\x7fELF"
-    assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}, report[0]
-    return ptx, report[0]
+        return assembled(ir.Module.parse(text), target, "matmul", numerics)
 
 
 @needs_ptxas
 @pytest.mark.parametrize("name", WGMMA)
 def test_wgmma(name):
-    ptx, report = assembled("sm_90a", WGMMA[name])
-    assert "wgmma.mma_async.sync.aligned.m64n" in ptx and "cp.async.bulk.tensor" in ptx
-    assert "wgmma" not in report, report
-    assert ("bar.arrive" in ptx) == (name == "alternating consumers")
+    made = made_for("sm_90a", WGMMA[name])
+    assert "wgmma.mma_async.sync.aligned.m64n" in made.ptx and "cp.async.bulk.tensor" in made.ptx
+    assert "wgmma" not in made.report, made.report
+    assert ("bar.arrive" in made.ptx) == (name == "alternating consumers")
 
 
 @needs_ptxas
 @pytest.mark.parametrize("name, products", [("sm_90a", "wgmma.mma_async.sync.aligned.m64n"), ("sm_80", "mma.sync.aligned.m16n8k8")])  # fmt: skip
 def test_tf32(name, products):
     """f32 is read where it lies, K by columns, and no plane of it is made."""
-    ptx, _ = assembled(name, product("linear", (2000, 260), (1028, 260), (2000, 1028), "f32"), "tf32")
+    ptx = made_for(name, product("linear", (2000, 260), (1028, 260), (2000, 1028), "f32"), "tf32").ptx
     assert products in ptx and ".f32.tf32.tf32" in ptx and ptx.count(".entry") == 1
 
 
@@ -94,5 +82,5 @@ def test_tf32(name, products):
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(name):
     target, text = OTHERS[name]
-    ptx, _ = assembled(target, text)
+    ptx = made_for(target, text).ptx
     assert ("mma.sync.aligned.m16n8k16" in ptx) == (target == "sm_80") and "wgmma" not in ptx

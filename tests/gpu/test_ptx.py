@@ -5,19 +5,19 @@ import re
 import pytest
 from mlir import ir
 from support.graph_kernel import graph_module
+from support.ptx import assembled, needs_ptxas
 from support.samples import kernel_module
 
 from lamina.compiler.levels import lower_kernel
+from lamina.dialects.mlir_context import context
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import Graph, TensorType
 from lamina.targets import TargetError, get_target
-from lamina.targets.gpu import stages_of
-from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
+from lamina.targets.nvptx_code import to_ptx
 
 LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
 OPS = {n: op for n, op in all_ops().items() if op.lower is not None and op.samples and op.category in LOOPS}
 TARGET = get_target("sm_90a")
-needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -51,26 +51,16 @@ HOT = {
 @needs_ptxas
 @pytest.mark.parametrize("name", HOT)
 def test_hot_kernels_do_not_spill(name):
-    context = ir.Context()
-    context.enable_multithreading(False)
-    with context, ir.Location.unknown():
-        text = lower_kernel(graph_module(HOT[name]), TARGET, "loops", start="linalg", stop="llvmir")
-    stages = stages_of(text)["stages"]
-    report = []
-    ptx = to_ptx(TARGET, text)
-    assert assemble(TARGET, ptx, report)[:4] == b"\x7fELF"
-    used = [int(r) for r in re.findall(r"Used (\d+) registers", report[0])]
-    for stage, registers in zip(stages, used):
+    with context(), ir.Location.unknown():
+        made = assembled(graph_module(HOT[name]), TARGET.name, "loops")
+    for stage, registers in zip(made.stages, made.registers, strict=True):
         threads = stage["block"][0]
         assert threads * (-(-registers // 8) * 8) <= 65536, f"{registers} registers in {threads} threads"
-    assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}
-    assert re.search(r"ld\.global(\.nc)?(\.L\S+)?\.v[48]", ptx) or "odd" in name
+    assert re.search(r"ld\.global(\.nc)?(\.L\S+)?\.v[48]", made.ptx) or "odd" in name
 
 
 def ptx_of(graph):
-    context = ir.Context()
-    context.enable_multithreading(False)
-    with context, ir.Location.unknown():
+    with context(), ir.Location.unknown():
         return lower_kernel(graph_module(graph), TARGET, "loops", start="linalg", stop="asm")
 
 
@@ -84,10 +74,10 @@ def test_quotients_of_approximations_need_no_correct_rounding():
 @needs_ptxas
 def test_what_is_loaded_ahead_stays_ahead():
     types = ("f32", (64, 4096)), ("f32", (4096,)), ("f32", (4096,))
-    report = []
-    assemble(TARGET, ptx_of(graph_of("layer_norm", *types, dims=1, eps=1e-5)), report)
-    (registers,) = re.findall(r"Used (\d+) registers", report[0])
-    assert int(registers) > 48  # four vectors of the row and of both weights
+    with context(), ir.Location.unknown():
+        made = assembled(graph_module(graph_of("layer_norm", *types, dims=1, eps=1e-5)), TARGET.name, "loops")
+    (registers,) = made.registers
+    assert registers > 48  # four vectors of the row and of both weights
 
 
 def test_a_maximum_of_windows_without_positions():

@@ -1,24 +1,19 @@
 """Attention by `mma.sync`, run on the CPU with its copies and warps simulated, against float64; and what is assembled."""
 
-import re
-
 import ml_dtypes
 import numpy as np
 import pytest
 from mlir import ir
+from support.ptx import assembled, needs_ptxas
 from support.simulate_gpu import simulate
 from support.tile_kernels import attention, open_attention
 
-from lamina.compiler.levels import lower_kernel
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.attention.parts import emit_parts, new_parts
 from lamina.passes.gpu.attention.tiles import DEPTHS
 from lamina.passes.gpu.attention.warp_tiles import WarpTiles, choose_warp_tiles
 from lamina.passes.gpu.attention.warps import WarpAttention
-from lamina.targets import get_target
-from lamina.targets.nvptx_code import assemble, find_ptxas, to_ptx
 
-needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
 HALVES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
 
 
@@ -106,15 +101,11 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_code(name):
     """No spills, copies that nobody waits for, and matrices read by the instruction for it."""
-    target, report = get_target("sm_80"), []
     with context(), ir.Location.unknown():
-        llvm = lower_kernel(ir.Module.parse(CASES[name]), target, "attention", start="linalg", stop="llvmir")
-    ptx = to_ptx(target, llvm)
-    assert assemble(target, ptx, report)[:4] == b"\x7fELF"
-    assert set(re.findall(r"(\d+) bytes spill", report[0])) <= {"0"}, report[0]
+        made = assembled(ir.Module.parse(CASES[name]), "sm_80", "attention")
     for instruction in (
         "cp.async.cg.shared.global",
         "ldmatrix.sync.aligned.m8n8.x4.trans",
         "mma.sync.aligned.m16n8k16",
     ):
-        assert instruction in ptx
+        assert instruction in made.ptx
