@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import cubin_cache, dlpack, gpu_device
@@ -124,9 +124,11 @@ class Device(gpu_device.Device):
         ptx, cubin = code
         return Module(self, ptx, cubin, name)
 
-    def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> TensorMap:  # fmt: skip
+    def tensor_map(
+        self, base: int, entry: Mapping[str, Any], sizes: Sequence[int], strides: Sequence[int]
+    ) -> TensorMap:
         """A TMA descriptor."""
-        return TensorMap(base, dtype, sizes, strides, box, swizzle)
+        return TensorMap(base, entry, sizes, strides)
 
     def launcher(self) -> Any:
         """`cuLaunchKernel`."""
@@ -266,26 +268,28 @@ class TensorMap:
     Its base address changes from call to call, and the driver can exchange that without encoding the rest again.
     """
 
-    def __init__(
-        self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int
-    ):
+    def __init__(self, base: int, entry: Mapping[str, Any], sizes: Sequence[int], strides: Sequence[int]):
         self._memory = (ctypes.c_char * 192)()
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
-        self.base, rank = base, len(sizes)
-        code = driver().cuTensorMapEncodeTiled(
+        self.base, rank, box = base, len(sizes), entry["box"]
+        numbers = lambda kind, values: (kind * max(len(values), 1))(*values)
+        tensor = (
             ctypes.c_void_p(self.address),
-            _TENSOR_MAP_TYPES[dtype],
+            _TENSOR_MAP_TYPES[entry["type"]],
             rank,
             ctypes.c_void_p(base),
-            (ctypes.c_uint64 * rank)(*sizes),
-            (ctypes.c_uint64 * max(rank - 1, 1))(*strides),
-            (ctypes.c_uint32 * rank)(*box),
-            (ctypes.c_uint32 * rank)(*[1] * rank),  # steps between elements
-            0,  # not interleaved
-            _TENSOR_MAP_SWIZZLES[swizzle],
-            2,  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
-            0,  # zeros outside
+            numbers(ctypes.c_uint64, sizes),
+            numbers(ctypes.c_uint64, strides),
         )
+        # not interleaved, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, zeros outside
+        memory = (0, _TENSOR_MAP_SWIZZLES[entry.get("swizzle", 0)], 2, 0)
+        if "steps" in entry:
+            corners = (numbers(ctypes.c_int, entry[k]) for k in ("lower", "upper"))
+            steps = numbers(ctypes.c_uint32, [1, *entry["steps"], 1])
+            code = driver().cuTensorMapEncodeIm2col(*tensor, *corners, *box, steps, *memory)
+        else:
+            ones = numbers(ctypes.c_uint32, [1] * rank)
+            code = driver().cuTensorMapEncodeTiled(*tensor, numbers(ctypes.c_uint32, box), ones, *memory)
         check(code, f"describing a tensor of sizes {list(sizes)}")
 
     def point_to(self, base: int) -> None:

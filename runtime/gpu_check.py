@@ -16,6 +16,7 @@ _MOST_THREADS = 1024  # of a block, on all GPUs
 _MOST_SHARED = 256 << 10  # bytes of a block, more than any GPU has
 _MOST_BOX = 256  # elements of a side
 _MOST_DIMS = 5
+_WINDOW = ("lower", "upper", "steps")
 
 
 def check_launches(
@@ -55,9 +56,13 @@ def _is_stage(stage: Mapping[str, Any], most: Mapping[str, int]) -> bool:
 
 def _is_map(entry: Mapping[str, Any], most: Mapping[str, int]) -> bool:
     rank, box = len(entry["sizes"]), entry["box"]
-    shape = 0 < rank <= _MOST_DIMS and len(entry["strides"]) == rank - 1 and len(box) == rank
+    windows = [entry[k] for k in _WINDOW if k in entry]  # of a descriptor in im2col mode
+    sides = 2 if windows else rank
+    shape = 0 < rank <= _MOST_DIMS and len(entry["strides"]) == rank - 1 and len(box) == sides
+    whole = not windows or [len(w) for w in windows] == [rank - 2] * len(_WINDOW) and rank > 2
     base, buffers = entry["base"], {k: most[k] for k in ("buffer", "scratch")}
-    return shape and all(0 < b <= _MOST_BOX for b in box) and entry["type"] in _MAP_TYPES and _is_there(base, buffers)
+    fits = all(0 < b <= _MOST_BOX for b in box) and entry["type"] in _MAP_TYPES
+    return shape and whole and fits and _is_there(base, buffers)
 
 
 def _is_there(role: str, known: Mapping[str, int]) -> bool:

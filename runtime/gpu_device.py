@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 # (function, grid x y z, block x y z, dynamic shared memory, stream, parameters, None) -> error code
@@ -120,8 +120,10 @@ class Device(ABC):
         """Load what the container of kernel `name` holds for the device."""
 
     @abstractmethod
-    def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> TensorMap:  # fmt: skip
-        """A TMA descriptor (docs/contracts.md, section 11), on devices that have them."""
+    def tensor_map(
+        self, base: int, entry: Mapping[str, Any], sizes: Sequence[int], strides: Sequence[int]
+    ) -> TensorMap:
+        """The TMA descriptor of `entry` (docs/contracts.md, section 11), on devices that have them."""
 
     @abstractmethod
     def launcher(self) -> Launch:

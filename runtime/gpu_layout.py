@@ -163,7 +163,7 @@ class Layout:
             return None
         descriptors = []
         for slot, entry, (sizes, strides) in zip(stage.maps, spec["tma"], maps):
-            made = self._device.tensor_map(valid, entry["type"], sizes, strides, entry["box"], entry.get("swizzle", 0))
+            made = self._device.tensor_map(valid, entry, sizes, strides)
             descriptors.append(Descriptor(made, slot))
         for n, (argument, slot) in enumerate(zip(spec["args"], stage.parameters), stage.first):
             if slot < 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import dlpack, gpu_device
@@ -132,7 +132,7 @@ class Device(gpu_device.Device):
         (image,) = code
         return Module(self, image, name)
 
-    def tensor_map(self, base: int, dtype: str, sizes: Sequence[int], strides: Sequence[int], box: Sequence[int], swizzle: int) -> Any:  # fmt: skip
+    def tensor_map(self, base: int, entry: Mapping[str, Any], sizes: Sequence[int], strides: Sequence[int]) -> Any:
         """AMD GPUs have no TMA, and no kernel for them asks for a descriptor."""
         raise WrongDeviceError(f"{self} has no tensor descriptors; the code is for another GPU")
 

@@ -6,6 +6,7 @@ from . import (  # noqa: F401
     bessel,
     binary,
     cast,
+    channels_last_conv,
     concat,
     convolution,
     creation,

@@ -192,7 +192,7 @@ class GpuStage:
         for key, value in entry.items():
             if key in ("sizes", "strides"):
                 written[key] = ir.ArrayAttr.get([ir.StringAttr.get(str(x)) for x in value])
-            elif key == "box":
+            elif key in ("box", "lower", "upper", "steps"):
                 written[key] = ir.DenseI64ArrayAttr.get(list(value))
             elif key == "swizzle":
                 written[key] = ir.IntegerAttr.get(i64, value)

@@ -179,14 +179,24 @@ class Ptx:
         self.inline(text, "r,r,~{memory}", (barrier, flag))
 
     # -- bulk copies -----------------------------------------------------------------------------------------------
-    def tma_load(self, to: ir.Value, descriptor: ir.Value, coordinates: Sequence[Dim], barrier: ir.Value) -> None:
-        """Copy the descriptor's box at `coordinates` (innermost first) to shared memory; the barrier counts its bytes."""
-        rank = len(coordinates)
+    def tma_load(
+        self, to: ir.Value, descriptor: ir.Value, coordinates: Sequence[Dim], barrier: ir.Value, offsets: Sequence[Dim] = ()
+    ) -> None:  # fmt: skip
+        """Copy the descriptor's box at `coordinates` (innermost first) to shared memory; the barrier counts its bytes.
+
+        With `offsets`, of the spatial dimensions, the descriptor is one in im2col mode.
+        """
+        rank, b = len(coordinates), self.b
         places = ", ".join(f"${3 + i}" for i in range(rank))
+        moved = ", ".join(f"${3 + rank + i}" for i in range(len(offsets)))
+        mode, moved = ("im2col.", f", {{{moved}}}") if offsets else ("", "")
+        i16 = ir.IntegerType.get_signless(16)
+        words = [b.value("arith.trunci", (self.i32(o),), i16) for o in offsets]
         self.inline(
-            f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {{{places}}}], [$2];",
-            "r,l,r" + ",r" * rank + ",~{memory}",
-            (to, descriptor, barrier, *(self.i32(c) for c in coordinates)),
+            f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}mbarrier::complete_tx::bytes "
+            f"[$0], [$1, {{{places}}}], [$2]{moved};",
+            "r,l,r" + ",r" * rank + ",h" * len(words) + ",~{memory}",
+            (to, descriptor, barrier, *(self.i32(c) for c in coordinates), *words),
         )
 
     # -- products of a warpgroup -----------------------------------------------------------------------------------

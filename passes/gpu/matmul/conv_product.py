@@ -5,10 +5,16 @@
 The second operand's elements outside the image are zeros; `Patches` evaluates them. As rows of K they are what "im2col"
 writes, and the emitters that need an operand in memory write it. A kernel of one element with stride 1 reads the image as
 it is: channels by positions.
+
+With channels last it is one product for all images: positions by channels, whose K counts taps, then channels
+(`PatchRows`).
+
+    y[(n, p), o] = sum over (t, c) of x[n, p * stride + t * dilation - padding, c] * w[o, (t, c)]
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -48,8 +54,8 @@ class Patches(Side):
     def strides(self) -> Strides | None:
         return None
 
-    def _place(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> tuple[list[Dim], list[Dim]]:
-        """The index of an element, and what must not be negative for it to be inside the image."""
+    def _place(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> tuple[Dim, Dim, list[Dim], list[Dim]]:
+        """Image, channel and position of an element, and what must not be negative for it to be inside the image."""
         image, group = ev.ranges.floordiv(batch, self.groups), ev.ranges.mod(batch, self.groups)
         outs = ev.ranges.delinearize(row, [w.out for w in self.windows])
         kernel = [w.kernel for w in self.windows]
@@ -57,25 +63,47 @@ class Patches(Side):
             *taps, channel = ev.ranges.delinearize(k, [*kernel, self.channels])
         else:
             channel, *taps = ev.ranges.delinearize(k, [self.channels, *kernel])
+        return (image, group * self.channels + channel, *self._positions(ev, outs, taps))
+
+    def _positions(self, ev: Walk, outs: Sequence[Dim], taps: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
+        """Where the window at `outs` reads at `taps`, and what must not be negative there."""
         places = [
             ev.ranges.simplify(o * w.stride + t * w.dilation - w.padding) for o, t, w in zip(outs, taps, self.windows)
         ]
         inside = [c for p, w in zip(places, self.windows) for c in (p, w.size - 1 - p) if not ev.ranges.nonnegative(c)]
-        return [image, group * self.channels + channel, *places], inside
+        return places, inside
+
+    def _index(self, image: Dim, channel: Dim, places: Sequence[Dim]) -> list[Dim]:
+        return [image, channel, *places]
 
     def clamped(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> tuple[Any, list[Dim]]:
         """An element or, outside the image, one near it; and what is negative there."""
-        (image, channel, *places), inside = self._place(ev, batch, row, k)
+        image, channel, places, inside = self._place(ev, batch, row, k)
         near = [dims.dim_max(dims.dim_min(p, w.size - 1), 0) for p, w in zip(places, self.windows)]
-        return ev.at(self.value, [image, channel, *(near if inside else places)]), inside
+        return ev.at(self.value, self._index(image, channel, near if inside else places)), inside
 
     def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
-        index, inside = self._place(ev, batch, row, k)
+        image, channel, places, inside = self._place(ev, batch, row, k)
+        index = self._index(image, channel, places)
         read = lambda: ev.at(self.value, index)
         if not inside:
             return read()
         element = ir.RankedTensorType(self.value.type).element_type
         return ev.choose(inside, read, lambda: ev.empty(element), self.value, tuple(index))
+
+
+@dataclass(frozen=True)
+class PatchRows(Patches):
+    """The input of a convolution with channels last, `[images, *sizes, channels]`: rows count the positions of all images."""
+
+    def _place(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> tuple[Dim, Dim, list[Dim], list[Dim]]:
+        images = ev.graph.shape(self.value)[0]
+        image, *outs = ev.ranges.delinearize(row, [images, *(w.out for w in self.windows)])
+        *taps, channel = ev.ranges.delinearize(k, [*(w.kernel for w in self.windows), self.channels])
+        return (image, channel, *self._positions(ev, outs, taps))
+
+    def _index(self, image: Dim, channel: Dim, places: Sequence[Dim]) -> list[Dim]:
+        return [image, *places, channel]
 
 
 @dataclass(frozen=True)
@@ -103,6 +131,16 @@ def taps_first(product: Product) -> Product:
     )
 
 
+def _windows(root: ir.Operation, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> tuple[Window, ...]:
+    stride, padding, dilation = (
+        list(ir.DenseI64ArrayAttr(root.attributes[name])) for name in ("stride", "padding", "dilation")
+    )
+    return tuple(
+        Window(n, dims.floordiv(n + 2 * p - (t - 1) * d - 1, s) + 1, t, s, p, d)  # type: ignore[operator, arg-type]
+        for n, t, s, p, d in zip(sizes, kernel, stride, padding, dilation)
+    )
+
+
 def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product:
     """The product of a kernel whose root is `lamina.conv`; NotImplementedError for what has no such form."""
     if ir.BoolAttr(root.attributes["transposed"]).value:
@@ -110,16 +148,10 @@ def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product
     x, w = root.operands[0], root.operands[1]
     x_shape, w_shape = graph.shape(x), graph.shape(w)
     groups = ir.IntegerAttr(root.attributes["groups"]).value
-    stride, padding, dilation = (
-        list(ir.DenseI64ArrayAttr(root.attributes[name])) for name in ("stride", "padding", "dilation")
-    )
     if not all(isinstance(n, int) for n in w_shape):
         raise NotImplementedError("a convolution with symbolic channels or kernel sizes")
     outputs, channels, *kernel = w_shape
-    windows = tuple(
-        Window(n, dims.floordiv(n + 2 * p - (t - 1) * d - 1, s) + 1, t, s, p, d)  # type: ignore[operator, arg-type]
-        for n, t, s, p, d in zip(x_shape[2:], kernel, stride, padding, dilation)
-    )
+    windows = _windows(root, x_shape[2:], kernel)
     rank = len(x_shape)
     space = tuple(range(2, rank))
     each = outputs // groups  # type: ignore[operator]
@@ -141,6 +173,30 @@ def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product
         dtype=str(ir.RankedTensorType(x.type).element_type),
         result=(x_shape[0], outputs, *(w.out for w in windows)),
         bias_by_rows=True,
+    )
+    graph.declare(root.results[0], product.result)
+    return product
+
+
+def read_channels_last(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product:
+    """The product of a kernel whose root is `lamina.channels_last_conv`."""
+    x, w = root.operands[0], root.operands[1]
+    images, *sizes, channels = graph.shape(x)
+    outputs, *kernel, _ = w_shape = graph.shape(w)
+    if not all(isinstance(n, int) for n in w_shape):
+        raise NotImplementedError("a convolution with symbolic channels or kernel sizes")
+    windows, space = _windows(root, sizes, kernel), tuple(range(1, len(w_shape)))
+    product = Product(
+        root=root,
+        a=PatchRows(x, (), (), (), strided_view(x, shapes), 1, channels, windows),  # type: ignore[arg-type]
+        b=Side(w, (), (0,), space, strided_view(w, shapes)),
+        bias=root.operands[2] if len(root.operands) > 2 else None,
+        batch=(),
+        rows=(images, *(w.out for w in windows)),
+        k=dims.product(w_shape[1:]),
+        n=outputs,
+        dtype=str(ir.RankedTensorType(x.type).element_type),
+        result=(images, *(w.out for w in windows), outputs),
     )
     graph.declare(root.results[0], product.result)
     return product

@@ -24,6 +24,7 @@ from .matrix_units import Unit, unit_for
 from .mma_sync import MMA_SYNC
 from .multistage import MultistageProduct
 from .operands import in_place, place_operands
+from .patch_operands import place_patches
 from .problem import Product, read_product
 from .rows import RowsProduct
 from .rows import suits as suits_rows
@@ -106,9 +107,9 @@ def _copies_much(p: Product) -> bool:
 def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     """Operands, the product, and the sums of its parts where K is split."""
     p = product
-    a, b = place_operands(kernel, p)
+    a, b = place_patches(p) or place_operands(kernel, p)
     plain = list(kernel.graph.results) == [p.root.results[0]]
-    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.matrix.turned, _is_split(p), plain)
+    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, _is_split(p), plain)
     sums = _new_sums(kernel, p, tiles.splits)
     WgmmaProduct(kernel, p, a, b, tiles, p.factors, sums).emit()
     if sums is not None:

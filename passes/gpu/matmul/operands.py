@@ -13,7 +13,9 @@ f32 is read in place, K by columns, and rounded on its way: by the copy engine, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mlir import ir
 
@@ -52,6 +54,19 @@ class Operand:
             return f"scratch:{self.source}"
         return stage.buffer_role(stage.inputs[self.source])
 
+    @property
+    def turned(self) -> bool:
+        """True if it lies K by rows."""
+        return self.matrix.turned
+
+    def blocks(self, k: Dim, depth: int) -> Dim:
+        """Blocks of `depth` elements along K, of a pass."""
+        return dims.ceildiv(k, depth)
+
+    def entry(self, base: str, box: Sequence[int]) -> dict[str, Any]:
+        """The descriptor's data (docs/contracts.md, section 11); `box` is of the two inner dimensions."""
+        return self.matrix.entry(base, box)
+
     def place(self, batch: Dim, block: Dim, blocks: Dim) -> tuple[Dim, Dim]:
         """Which matrix block number `block` of K is of, of `blocks` a pass, and which block it is there."""
         if len(self.planes) == 1:
@@ -65,6 +80,10 @@ class Operand:
         """Where the copy of block number `block` of K begins, of `blocks` a pass with `depth` elements each."""
         batch, block = self.place(batch, block, blocks)
         return self.matrix.coordinates(batch, row, depth * block)
+
+    def offsets(self, block: Dim, depth: int) -> list[Dim]:
+        """What else such a copy adds to its coordinates, in im2col mode only."""
+        return []
 
 
 def place_operands(kernel: GpuKernel, product: Product) -> tuple[Operand, Operand]:

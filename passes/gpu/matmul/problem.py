@@ -8,6 +8,7 @@
 | `linear(x, w, bias)` | none | all of x's but the last | x's last | w's first |
 | `packed_linear(x, packed, bias)` | none | the same | the same | `size` of the panels' columns, packed `[P, K, C]` |
 | `conv(x, w, bias)` | images, and groups | output channels of a group | channels and kernel | output positions (`conv_product`) |
+| `channels_last_conv(x, w, bias)` | none | images and output positions | kernel and channels | output channels |
 """
 
 from __future__ import annotations
@@ -132,6 +133,10 @@ def read_product(graph: TensorGraph) -> Product:
         from .conv_product import read_conv
 
         return read_conv(graph, root, shapes)
+    if root.name == "lamina.channels_last_conv":
+        from .conv_product import read_channels_last
+
+        return read_channels_last(graph, root, shapes)
     packed = root.name == "lamina.packed_linear"
     linear = packed or root.name == "lamina.linear"
     a, b = root.operands[0], root.operands[1]

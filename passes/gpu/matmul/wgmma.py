@@ -28,10 +28,12 @@ from ..hopper.warpgroups import specialise
 from ..hopper.wgmma import Descriptors, SharedTile, zeros
 from .epilogue import Epilogue, Limits
 from .operands import Operand
+from .patch_operands import PatchOperand, TapOperand
 from .problem import Product
 from .sums import keep_sums
 from .tiles import Tiles, place_tile
 
+AnyOperand = Operand | PatchOperand | TapOperand
 # of a thread of the producer and of a consumer, by the number of consumers; all threads start with the same number
 _REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 
@@ -40,18 +42,19 @@ class WgmmaProduct:
     """One product as a stage of `kernel`; with `sums`, a scratch buffer, the sums go there instead of the outputs."""
 
     def __init__(
-        self, kernel: GpuKernel, product: Product, a: Operand, c: Operand, tiles: Tiles, dtype: str, sums: int | None = None
+        self, kernel: GpuKernel, product: Product, a: AnyOperand, c: AnyOperand, tiles: Tiles, dtype: str,
+        sums: int | None = None,
     ):  # fmt: skip
         self.product, self.tiles, self.operands, self.sums = product, tiles, (a, c), sums
         self.dtype = dtype
         self.shapes = tuple(
-            SharedTile(rows, dtype, o.matrix.turned, min(rows, size) if isinstance(size, int) else rows)
+            SharedTile(rows, dtype, o.turned, min(rows, size) if isinstance(size, int) else rows)
             for rows, size, o in ((tiles.m, product.m, a), (tiles.n, product.n, c))
         )
         self.rows_of_tiles = dims.ceildiv(product.m, tiles.m)
         self.columns_of_tiles = dims.ceildiv(product.n, tiles.n)
         # blocks along K; at least one, as LLVM must see, or ptxas takes the sums for set by other instructions
-        self.depth = dims.dim_max(dims.ceildiv(product.k, self.shapes[0].depth), 1)
+        self.depth = dims.dim_max(a.blocks(product.k, self.shapes[0].depth), 1)
         self.units = self.rows_of_tiles * self.columns_of_tiles * product.batches * tiles.splits
         grid = dims.dim_min(self.units, tiles.blocks_per_sm * dims.symbol("sms"))
         self.stage = kernel.stage(tiles.threads, (grid, 1, 1))
@@ -68,7 +71,7 @@ class WgmmaProduct:
     def emit(self) -> None:
         """Write the stage."""
         descriptors = [
-            self.stage.descriptor(o.matrix.entry(o.role(self.stage), shape.box))
+            self.stage.descriptor(o.entry(o.role(self.stage), shape.box))
             for o, shape in zip(self.operands, self.shapes)
         ]
         registers = _REGISTERS[self.tiles.consumers]
@@ -121,12 +124,13 @@ class WgmmaProduct:
         )
 
     def _copy(
-        self, operand: Operand, shape: SharedTile, descriptor: ir.Value, batch: Dim, first: Dim, number: Dim, start: Dim,
+        self, operand: AnyOperand, shape: SharedTile, descriptor: ir.Value, batch: Dim, first: Dim, number: Dim, start: Dim,
         full: ir.Value,
     ) -> None:  # fmt: skip
         for row, byte in shape.boxes():
             coordinates = operand.coordinates(batch, first + row, number, shape.depth, self.depth)
-            self.ptx.tma_load(self.ptx.shared(start + byte), descriptor, coordinates, full)
+            offsets = operand.offsets(number, shape.depth)
+            self.ptx.tma_load(self.ptx.shared(start + byte), descriptor, coordinates, full, offsets)
 
     # -- consumers -------------------------------------------------------------------------------------------------
     def _consume(self) -> None:
