@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .convolution import _each as each
 from .registry import Value, aten, require
 from .tensor_math import T
+from .windows import per_dim
 
 
 @aten("convolution_backward")
@@ -33,7 +33,7 @@ def convolution_backward(
     g, t, u = T(c, grad), T(c, x), T(c, w)
     spatial = u.rank - 2
     require(t.rank == u.rank, "an unbatched convolution")
-    stride, padding, dilation = (each(v, spatial) for v in (stride, padding, dilation))
+    stride, padding, dilation = (per_dim(v, spatial) for v in (stride, padding, dilation))
     dx = dw = db = None
     if mask[0]:
         dx = _input_gradient(c, g, t, u, stride, padding, dilation, transposed, groups)

@@ -9,10 +9,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from .convolution import _each as each
-from .pooling import even_windows
-from .registry import Value, aten, require
+from .registry import Value, add, require
 from .tensor_math import T
+from .windows import even_windows, pool_window
 
 
 def _to_maxima(c: Any, grad: Value, x: Value, indices: Value, spatial: int) -> Value:
@@ -25,80 +24,59 @@ def _to_maxima(c: Any, grad: Value, x: Value, indices: Value, spatial: int) -> V
     return made.reshape(*t.shape).value
 
 
-@aten("max_pool2d_with_indices_backward")
-def max_pool2d_backward(
-    c: Any, grad: Value, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Value
-) -> Value:
-    return _to_maxima(c, grad, x, indices, 2)
+def _max_pool(spatial: int) -> Any:
+    def convert(
+        c: Any, grad: Value, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Value
+    ) -> Value:
+        return _to_maxima(c, grad, x, indices, spatial)
+
+    return convert
 
 
-@aten("max_pool3d_with_indices_backward")
-def max_pool3d_backward(
-    c: Any, grad: Value, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Value
-) -> Value:
-    return _to_maxima(c, grad, x, indices, 3)
+def _adaptive_max_pool(spatial: int) -> Any:
+    return lambda c, grad, x, indices: _to_maxima(c, grad, x, indices, spatial)
 
 
-@aten("adaptive_max_pool2d_backward")
-def adaptive_max_pool2d_backward(c: Any, grad: Value, x: Value, indices: Value) -> Value:
-    return _to_maxima(c, grad, x, indices, 2)
-
-
-@aten("adaptive_max_pool3d_backward")
-def adaptive_max_pool3d_backward(c: Any, grad: Value, x: Value, indices: Value) -> Value:
-    return _to_maxima(c, grad, x, indices, 3)
-
-
-@aten("avg_pool2d_backward")
-def avg_pool2d_backward(c: Any, *args: Any) -> Value:
-    return _avg_pool_backward(c, 2, *args)
-
-
-@aten("avg_pool3d_backward")
-def avg_pool3d_backward(c: Any, *args: Any) -> Value:
-    return _avg_pool_backward(c, 3, *args)
-
-
-def _avg_pool_backward(
-    c: Any,
-    spatial: int,
-    grad: Value,
-    x: Value,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil: bool,
-    include: bool,
-    divisor: int | None,
-) -> Value:
+def _avg_pool(spatial: int) -> Any:
     """A transposed depthwise convolution of `grad / count` with ones; the counts are known from the sizes."""
-    t, g = T(c, x), T(c, grad)
-    kernel = each(kernel, spatial)
-    stride = each(stride, spatial) if stride not in (None, [], ()) else kernel
-    padding = each(padding, spatial)
-    sizes, outs = t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
-    require(all(isinstance(s, int) for s in (*sizes, *outs)), "symbolic spatial sizes")
-    counts = _counts(sizes, outs, kernel, stride, padding, include, divisor)
-    wide = g.wide()
-    if len(set(counts)) == 1:
-        share = wide / float(counts[0])
-    else:
-        share = wide / T(c, _floats(c, counts, outs)).to(wide.dtype)
-    planes = g.numel(*range(g.rank - spatial))
-    ones = c.scalar(1.0, wide.dtype, (1, 1, *kernel))
-    extra = [n - ((o - 1) * s - 2 * p + k) for n, o, s, p, k in zip(sizes, outs, stride, padding, kernel)]
-    made = c.op(
-        "conv",
-        share.reshape(planes, 1, *outs).value,
-        ones,
-        None,
-        stride=stride,
-        padding=padding,
-        dilation=(1,) * spatial,
-        transposed=True,
-        output_padding=tuple(extra),
-    )
-    return T(c, made).reshape(*t.shape).to(t.dtype).value
+
+    def convert(
+        c: Any,
+        grad: Value,
+        x: Value,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        ceil: bool,
+        include: bool,
+        divisor: int | None,
+    ) -> Value:
+        t, g = T(c, x), T(c, grad)
+        window = pool_window(kernel, stride, padding, spatial)
+        sizes, outs = t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
+        require(all(isinstance(s, int) for s in (*sizes, *outs)), "symbolic spatial sizes")
+        counts = _counts(sizes, outs, **window, include=include, divisor=divisor)
+        wide = g.wide()
+        if len(set(counts)) == 1:
+            share = wide / float(counts[0])
+        else:
+            share = wide / T(c, _floats(c, counts, outs)).to(wide.dtype)
+        planes = g.numel(*range(g.rank - spatial))
+        extra = [n - ((o - 1) * s - 2 * p + k) for n, o, k, s, p in zip(sizes, outs, *window.values())]
+        made = c.op(
+            "conv",
+            share.reshape(planes, 1, *outs).value,
+            c.scalar(1.0, wide.dtype, (1, 1, *window["kernel"])),
+            None,
+            stride=window["stride"],
+            padding=window["padding"],
+            dilation=(1,) * spatial,
+            transposed=True,
+            output_padding=tuple(extra),
+        )
+        return T(c, made).reshape(*t.shape).to(t.dtype).value
+
+    return convert
 
 
 def _counts(
@@ -128,24 +106,24 @@ def _floats(c: Any, numbers: Sequence[float], shape: Sequence[Any]) -> Value:
     return c.op("constant", dtype="f32", shape=tuple(shape), data=data)
 
 
-def _adaptive_avg_pool_backward(c: Any, grad: Value, x: Value, spatial: int) -> Value:
-    t, g = T(c, x), T(c, grad)
-    lead, sizes, outs = t.shape[: t.rank - spatial], t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
-    window = sizes if all(o == 1 for o in outs) else even_windows(sizes, outs)
-    require(window is not None, "adaptive windows that overlap")
-    assert window is not None
-    count = T(c, c.scalar(math.prod(window[1:], start=window[0]), g.wide().dtype))
-    share = (g.wide() / count).to(t.dtype)
-    pairs = [d for o in outs for d in (o, 1)]
-    wanted = [d for o, k in zip(outs, window) for d in (o, k)]
-    return share.reshape(*lead, *pairs).expand(*lead, *wanted).reshape(*t.shape).value
+def _adaptive_avg_pool(spatial: int) -> Any:
+    def convert(c: Any, grad: Value, x: Value) -> Value:
+        t, g = T(c, x), T(c, grad)
+        lead, sizes, outs = t.shape[: t.rank - spatial], t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
+        window = sizes if all(o == 1 for o in outs) else even_windows(sizes, outs)
+        require(window is not None, "adaptive windows that overlap")
+        assert window is not None
+        count = T(c, c.scalar(math.prod(window[1:], start=window[0]), g.wide().dtype))
+        share = (g.wide() / count).to(t.dtype)
+        pairs = [d for o in outs for d in (o, 1)]
+        wanted = [d for o, k in zip(outs, window) for d in (o, k)]
+        return share.reshape(*lead, *pairs).expand(*lead, *wanted).reshape(*t.shape).value
+
+    return convert
 
 
-@aten("_adaptive_avg_pool2d_backward")
-def adaptive_avg_pool2d_backward(c: Any, grad: Value, x: Value) -> Value:
-    return _adaptive_avg_pool_backward(c, grad, x, 2)
-
-
-@aten("_adaptive_avg_pool3d_backward")
-def adaptive_avg_pool3d_backward(c: Any, grad: Value, x: Value) -> Value:
-    return _adaptive_avg_pool_backward(c, grad, x, 3)
+for _n in (2, 3):
+    add(f"max_pool{_n}d_with_indices_backward", _max_pool(_n))
+    add(f"adaptive_max_pool{_n}d_backward", _adaptive_max_pool(_n))
+    add(f"avg_pool{_n}d_backward", _avg_pool(_n))
+    add(f"_adaptive_avg_pool{_n}d_backward", _adaptive_avg_pool(_n))

@@ -11,6 +11,7 @@ from torch import fx
 from ...dialects.dims import Dim, floordiv, product
 from .registry import Value, aten, require
 from .tensor_math import T
+from .windows import per_dim
 
 SHORTEST_ROW = 4  # elements of a patch's row from which a product of its patches is faster than a convolution
 
@@ -29,8 +30,8 @@ def convolution(
     groups: int,
 ) -> Value:
     spatial = len(c.type(w).shape) - 2
-    each = [_each(v, spatial) for v in (stride, padding, dilation)]
-    extra = _each(output_padding, spatial) if transposed else ()
+    each = [per_dim(v, spatial) for v in (stride, padding, dilation)]
+    extra = per_dim(output_padding, spatial) if transposed else ()
     require(all(isinstance(v, int) for v in (*sum(each, ()), *extra)), "symbolic strides or padding")
     t = T(c, x)
     batched = t if t.rank == spatial + 2 else t.unsqueeze(0)
@@ -109,7 +110,7 @@ def conv_named_padding(
     if padding == "valid":
         return convolution(c, x, w, bias, stride, 0, dilation, False, (), groups)
     require(all(isinstance(k, int) for k in kernel), "a kernel of symbolic size")
-    total = [d * (k - 1) for d, k in zip(_each(dilation, len(kernel)), kernel)]
+    total = [d * (k - 1) for d, k in zip(per_dim(dilation, len(kernel)), kernel)]
     rest = [p % 2 for p in total]
     if any(rest):
         front = c.type(x).rank - len(rest)
@@ -130,9 +131,3 @@ def conv_transpose(
     dilation: Any = 1,
 ) -> Value:
     return convolution(c, x, w, bias, stride, padding, dilation, True, output_padding, groups)
-
-
-def _each(value: Any, count: int) -> tuple[int, ...]:
-    """One number per spatial dim from a number or a list of one or `count`."""
-    values = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-    return values * count if len(values) == 1 else values

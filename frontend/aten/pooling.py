@@ -1,14 +1,16 @@
-"""ATen's poolings. An unbatched input gets a batch of one; adaptive windows of equal size are ordinary ones."""
+"""ATen's poolings. An unbatched input gets a batch of one; adaptive windows of equal size are ordinary ones.
+
+Overloads that differ by the number of spatial dims only are one function of it, registered at the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...dialects.dims import product
-from .convolution import _each as each
-from .registry import Value, aten, require
+from .registry import Value, add, require
 from .tensor_math import T
+from .windows import even_windows, per_dim, pool_window
 
 
 def _batched(c: Any, x: Value, spatial: int) -> tuple[T, bool]:
@@ -21,201 +23,97 @@ def _unbatched(value: T, whole: bool) -> Value:
     return value.value if whole else value.reshape(*value.shape[1:]).value
 
 
-def _max_pool(
-    c: Any, spatial: int, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-) -> tuple:
-    t, whole = _batched(c, x, spatial)
-    kernel = each(kernel, spatial)
-    values, indices = t.op(
-        "max_pool",
-        kernel=kernel,
-        stride=each(stride, spatial) if stride not in (None, [], ()) else kernel,
-        padding=each(padding, spatial),
-        dilation=each(dilation, spatial),
-        ceil=bool(ceil),
-    )
-    return _unbatched(values, whole), _unbatched(indices, whole)
+def _max_pool_with_indices(spatial: int) -> Any:
+    def convert(
+        c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
+    ) -> tuple[Value, Value]:
+        t, whole = _batched(c, x, spatial)
+        window = pool_window(kernel, stride, padding, spatial)
+        values, indices = t.op("max_pool", **window, dilation=per_dim(dilation, spatial), ceil=bool(ceil))
+        return _unbatched(values, whole), _unbatched(indices, whole)
+
+    return convert
 
 
-@aten("max_pool2d_with_indices")
-def max_pool2d_with_indices(
-    c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> tuple:
-    return _max_pool(c, 2, x, kernel, stride, padding, dilation, ceil)
+def _max_pool(spatial: int) -> Any:
+    both = _max_pool_with_indices(spatial)
+
+    def convert(c: Any, x: Value, *window: Any, **options: Any) -> Value:
+        return both(c, x, *window, **options)[0]
+
+    return convert
 
 
-@aten("max_pool3d_with_indices")
-def max_pool3d_with_indices(
-    c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> tuple:
-    return _max_pool(c, 3, x, kernel, stride, padding, dilation, ceil)
+def _avg_pool(spatial: int) -> Any:
+    def convert(
+        c: Any,
+        x: Value,
+        kernel: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil: bool = False,
+        include: bool = True,
+        divisor: int | None = None,
+    ) -> Value:
+        t, whole = _batched(c, x, spatial)
+        window = pool_window(kernel, stride, padding, spatial)
+        options = {"ceil": bool(ceil), "count_include_pad": bool(include), "divisor": divisor or 0}
+        return _unbatched(t.op("avg_pool", **window, **options), whole)
+
+    return convert
 
 
-@aten("max_pool1d_with_indices")
-def max_pool1d_with_indices(
-    c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> tuple:
-    return _max_pool(c, 1, x, kernel, stride, padding, dilation, ceil)
+def _adaptive_avg_pool(spatial: int) -> Any:
+    def convert(c: Any, x: Value, output: Any) -> Value:
+        t, whole = _batched(c, x, spatial)
+        sizes = per_dim(output, spatial)
+        require(all(isinstance(o, int) for o in sizes), "a symbolic output size")
+        if all(o == 1 for o in sizes):
+            return _unbatched(t.mean(tuple(range(2, t.rank)), keepdim=True), whole)
+        window = even_windows(t.shape[2:], sizes)
+        if window is None:
+            return _unbatched(t.op("adaptive_avg_pool", output=sizes), whole)
+        return _unbatched(t.op("avg_pool", kernel=window, stride=window, padding=(0,) * spatial), whole)
+
+    return convert
 
 
-@aten("max_pool1d")
-def max_pool1d(
-    c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> Value:
-    return _max_pool(c, 1, x, kernel, stride, padding, dilation, ceil)[0]
+def _adaptive_max_pool(spatial: int) -> Any:
+    def convert(c: Any, x: Value, output: Any) -> tuple[Value, Value]:
+        t, whole = _batched(c, x, spatial)
+        sizes = per_dim(output, spatial)
+        require(all(isinstance(o, int) for o in sizes), "a symbolic output size")
+        window = even_windows(t.shape[2:], sizes)
+        if window is None:
+            values, indices = t.op("adaptive_max_pool", output=sizes)
+        else:
+            zeros, ones = (0,) * spatial, (1,) * spatial
+            values, indices = t.op("max_pool", kernel=window, stride=window, padding=zeros, dilation=ones)
+        return _unbatched(values, whole), _unbatched(indices, whole)
+
+    return convert
 
 
-@aten("max_pool2d")
-def max_pool2d(
-    c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> Value:
-    return _max_pool(c, 2, x, kernel, stride, padding, dilation, ceil)[0]
-
-
-@aten("max_pool3d")
-def max_pool3d(
-    c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> Value:
-    return _max_pool(c, 3, x, kernel, stride, padding, dilation, ceil)[0]
-
-
-def _avg_pool(
-    c: Any,
-    spatial: int,
-    x: Value,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil: bool,
-    include: bool,
-    divisor: int | None,
-) -> Value:
-    t, whole = _batched(c, x, spatial)
-    kernel = each(kernel, spatial)
-    made = t.op(
-        "avg_pool",
-        kernel=kernel,
-        stride=each(stride, spatial) if stride not in (None, [], ()) else kernel,
-        padding=each(padding, spatial),
-        ceil=bool(ceil),
-        count_include_pad=bool(include),
-        divisor=divisor or 0,
-    )
-    return _unbatched(made, whole)
-
-
-@aten("avg_pool1d")
-def avg_pool1d(
-    c: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, ceil: bool = False, include: bool = True
-) -> Value:
-    return _avg_pool(c, 1, x, kernel, stride, padding, ceil, include, None)
-
-
-@aten("avg_pool2d")
-def avg_pool2d(
-    c: Any,
-    x: Value,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil: bool = False,
-    include: bool = True,
-    divisor: int | None = None,
-) -> Value:
-    return _avg_pool(c, 2, x, kernel, stride, padding, ceil, include, divisor)
-
-
-@aten("avg_pool3d")
-def avg_pool3d(
-    c: Any,
-    x: Value,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil: bool = False,
-    include: bool = True,
-    divisor: int | None = None,
-) -> Value:
-    return _avg_pool(c, 3, x, kernel, stride, padding, ceil, include, divisor)
-
-
-def even_windows(spatial: Sequence[Any], output: Sequence[Any]) -> tuple[int, ...] | None:
-    """The window size of each dim if adaptive windows are disjoint and equal, else None."""
-    if not all(isinstance(s, int) and o > 0 and s > 0 and s % o == 0 for s, o in zip(spatial, output)):
-        return None
-    return tuple(s // o for s, o in zip(spatial, output))
-
-
-def _adaptive_avg_pool(c: Any, spatial: int, x: Value, output: Any) -> Value:
-    t, whole = _batched(c, x, spatial)
-    sizes = each(output, spatial)
-    require(all(isinstance(o, int) for o in sizes), "a symbolic output size")
-    if all(o == 1 for o in sizes):
-        return _unbatched(t.mean(tuple(range(2, t.rank)), keepdim=True), whole)
-    window = even_windows(t.shape[2:], sizes)
-    if window is None:
-        return _unbatched(t.op("adaptive_avg_pool", output=sizes), whole)
-    return _unbatched(t.op("avg_pool", kernel=window, stride=window, padding=(0,) * spatial), whole)
-
-
-@aten("adaptive_avg_pool1d")
-def adaptive_avg_pool1d(c: Any, x: Value, output: Any) -> Value:
-    return _adaptive_avg_pool(c, 1, x, output)
-
-
-@aten("_adaptive_avg_pool2d", "adaptive_avg_pool2d")
-def adaptive_avg_pool2d(c: Any, x: Value, output: Any) -> Value:
-    return _adaptive_avg_pool(c, 2, x, output)
-
-
-@aten("_adaptive_avg_pool3d", "adaptive_avg_pool3d")
-def adaptive_avg_pool3d(c: Any, x: Value, output: Any) -> Value:
-    return _adaptive_avg_pool(c, 3, x, output)
-
-
-def _adaptive_max_pool(c: Any, spatial: int, x: Value, output: Any) -> tuple:
-    t, whole = _batched(c, x, spatial)
-    sizes = each(output, spatial)
-    require(all(isinstance(o, int) for o in sizes), "a symbolic output size")
-    window = even_windows(t.shape[2:], sizes)
-    if window is None:
-        values, indices = t.op("adaptive_max_pool", output=sizes)
-    else:
-        zeros, ones = (0,) * spatial, (1,) * spatial
-        values, indices = t.op("max_pool", kernel=window, stride=window, padding=zeros, dilation=ones)
-    return _unbatched(values, whole), _unbatched(indices, whole)
-
-
-@aten("adaptive_max_pool1d")
-def adaptive_max_pool1d(c: Any, x: Value, output: Any) -> tuple:
-    return _adaptive_max_pool(c, 1, x, output)
-
-
-@aten("adaptive_max_pool2d")
-def adaptive_max_pool2d(c: Any, x: Value, output: Any) -> tuple:
-    return _adaptive_max_pool(c, 2, x, output)
-
-
-@aten("adaptive_max_pool3d")
-def adaptive_max_pool3d(c: Any, x: Value, output: Any) -> tuple:
-    return _adaptive_max_pool(c, 3, x, output)
-
-
-@aten("max_unpool2d")
-def max_unpool2d(c: Any, x: Value, indices: Value, sizes: Any) -> Value:
-    return _max_unpool(c, 2, x, indices, sizes)
-
-
-@aten("max_unpool3d")
-def max_unpool3d(c: Any, x: Value, indices: Value, sizes: Any, stride: Any, padding: Any) -> Value:
-    return _max_unpool(c, 3, x, indices, sizes)
-
-
-def _max_unpool(c: Any, spatial: int, x: Value, indices: Value, sizes: Any) -> Value:
+def _max_unpool(spatial: int) -> Any:
     """Zeros, with each value back at the position that its pooling gave."""
-    t, at = T(c, x), T(c, indices)
-    lead = t.shape[: t.rank - spatial]
-    count, plane = t.numel(*range(t.rank - spatial, t.rank)), product(sizes)
-    zeros = T(c, c.scalar(0, t.dtype, (*lead, plane)))
-    made = zeros.op("scatter", at.reshape(*lead, count), t.reshape(*lead, count), dim=len(lead))
-    return made.reshape(*lead, *sizes).value
+
+    def convert(c: Any, x: Value, indices: Value, sizes: Any, stride: Any = None, padding: Any = None) -> Value:
+        t, at = T(c, x), T(c, indices)
+        lead = t.shape[: t.rank - spatial]
+        count, plane = t.numel(*range(t.rank - spatial, t.rank)), product(sizes)
+        zeros = T(c, c.scalar(0, t.dtype, (*lead, plane)))
+        made = zeros.op("scatter", at.reshape(*lead, count), t.reshape(*lead, count), dim=len(lead))
+        return made.reshape(*lead, *sizes).value
+
+    return convert
+
+
+for _n in (1, 2, 3):
+    add(f"max_pool{_n}d", _max_pool(_n))
+    add(f"max_pool{_n}d_with_indices", _max_pool_with_indices(_n))
+    add(f"avg_pool{_n}d", _avg_pool(_n))
+    add(f"adaptive_avg_pool{_n}d", _adaptive_avg_pool(_n))
+    add(f"adaptive_max_pool{_n}d", _adaptive_max_pool(_n))
+for _n in (2, 3):
+    add(f"_adaptive_avg_pool{_n}d", _adaptive_avg_pool(_n))
+    add(f"max_unpool{_n}d", _max_unpool(_n))
