@@ -6,7 +6,7 @@ differ in the table alone and nothing is imported.
     @launch_quiet    no failed run-time check is waiting to be raised
     @launch_perform  all work of a call on a stream:
       @launch_place    the buffers of the arena, and descriptors of tensors that have moved
-      @launch_walk     the driver's launch function or a copy for each step
+      @launch_walk     one of the driver's launch functions or a copy for each step
       @launch_replay   or the graph of the steps; nodes whose pointers differ from the last call's are set first
 
 They return the driver's code: 0, or the first error's. The entry defines who the memory comes from:
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ..runtime.gpu_table import MAP_WORDS, NODE_WORDS, STEP_WORDS
+from ..runtime.gpu_table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
 from .entry_ir import every, load_slot, load_word
 
 _Slot = Callable[..., str]  # load_slot of one table
@@ -107,6 +107,7 @@ e:
   {slot("steps", "steps", "i64")}
   {slot("rows", "step_table")}
   {slot("launch", "launch_kernel")}
+  {slot("overlap", "launch_overlapping")}
   {slot("copy", "copy_async")}
   br label %l
 l: %i = phi i64 [0, %e], [%i1, %next]
@@ -123,10 +124,19 @@ step:
   %none = icmp eq ptr %f, null
   br i1 %none, label %copying, label %launching
 launching:
+  {load_word("ps", "row", 8, "ptr")}
+  {load_word("config", "row", 9, "ptr")}
+  %plain = icmp eq ptr %config, null
+  br i1 %plain, label %alone, label %overlapping
+overlapping:
+  %sa = getelementptr i8, ptr %config, i64 {CONFIG_STREAM}
+  store ptr %stream, ptr %sa
+  %r2 = call i32 %overlap(ptr %config, ptr %f, ptr %ps, ptr null)
+  br label %look
+alone:
   {load_word("by", "row", 5, "i32")}
   {load_word("bz", "row", 6, "i32")}
   {load_word("sh", "row", 7, "i32")}
-  {load_word("ps", "row", 8, "ptr")}
   %gx = trunc i64 %a to i32
   %gy = trunc i64 %b to i32
   %gz = trunc i64 %c to i32
@@ -143,7 +153,7 @@ copying:
   %r1 = call i32 %copy(i64 %to, i64 %source, i64 %c, ptr %stream)
   br label %look
 look:
-  %r = phi i32 [%r0, %launching], [%r1, %copying]
+  %r = phi i32 [%r0, %alone], [%r2, %overlapping], [%r1, %copying]
   %ok = icmp eq i32 %r, 0
   br i1 %ok, label %next, label %failed
 next:

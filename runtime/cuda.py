@@ -24,6 +24,8 @@ _STATIC_SHARED = 48 * 1024  # beyond this a function must ask
 # CUtensorMapDataType and CUtensorMapSwizzle
 _TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
 _TENSOR_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_OVERLAP_CAPABILITY, _OVERLAP_DRIVER = (9, 0), (12, 3)  # graphs have programmatic dependences from CUDA 12.3 on
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 # what native entries call (gpu_table.DRIVER_SLOTS)
 _FUNCTIONS = {
     "current_context": "cuCtxGetCurrent",
@@ -55,6 +57,8 @@ def driver() -> Any:
             raise OldDriverError("the NVIDIA driver is too old; version 11.2 of CUDA or newer is needed")
     pointer, number = ctypes.c_void_p, ctypes.c_uint
     library.cuLaunchKernel.argtypes = [pointer, *[number] * 7, pointer, pointer, pointer]  # converts faster
+    if hasattr(library, "cuLaunchKernelEx"):
+        library.cuLaunchKernelEx.argtypes = [pointer] * 4
     return library
 
 
@@ -92,6 +96,7 @@ class Device(gpu_device.Device):
         version = ctypes.c_int()
         check(cu.cuDriverGetVersion(ctypes.byref(version)), "asking for the driver's version")
         self.driver_version = version.value // 1000, version.value % 1000 // 10
+        self.overlaps = self.capability >= _OVERLAP_CAPABILITY and self.driver_version >= _OVERLAP_DRIVER
         self._context = ctypes.c_void_p()
         check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
         self.context = self._context.value or 0
@@ -134,6 +139,15 @@ class Device(gpu_device.Device):
         """`cuLaunchKernel`."""
         return driver().cuLaunchKernel
 
+    def overlapping(self, shape: Sequence[Any]) -> LaunchConfig | None:
+        """`CUlaunchConfig` with programmatic stream serialization, since compute capability 9.0 and CUDA 12.3."""
+        return LaunchConfig(shape[1:]) if self.overlaps else None
+
+    def launch_overlapping(self, config: LaunchConfig, function: Any, stream: int, parameters: int) -> int:
+        """`cuLaunchKernelEx`."""
+        config.stream = stream
+        return driver().cuLaunchKernelEx(ctypes.addressof(config), function, parameters, None)
+
     def check(self, code: int, what: str) -> None:
         """Raise the DeviceError of a failed call."""
         check(code, what)
@@ -144,7 +158,8 @@ class Device(gpu_device.Device):
 
     def functions(self) -> dict[str, int]:
         """Addresses of what native code calls."""
-        return addresses(driver(), _FUNCTIONS)
+        overlapping = {"launch_overlapping": "cuLaunchKernelEx"} if self.overlaps else {}
+        return addresses(driver(), _FUNCTIONS | overlapping)
 
     def node(self, shape: Sequence[Any], parameters: int) -> KernelNode:
         """`CUDA_KERNEL_NODE_PARAMS`."""
@@ -203,6 +218,25 @@ class KernelNode(ctypes.Structure):
         ("parameters", ctypes.c_void_p),
         ("extra", ctypes.c_void_p),
     ]
+
+
+class LaunchConfig(ctypes.Structure):
+    """`CUlaunchConfig` with the one attribute that lets the kernel begin while the one before it in the stream ends."""
+
+    _fields_ = [
+        ("shape", ctypes.c_uint * 7),  # grid, block, dynamic shared memory
+        ("stream", ctypes.c_void_p),  # at gpu_table.CONFIG_STREAM
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint),
+        # CUlaunchAttribute: which, and a union of 64 bytes
+        ("attribute", ctypes.c_uint64),
+        ("allowed", ctypes.c_int),
+        ("rest", ctypes.c_byte * 60),
+    ]
+
+    def __init__(self, shape: Sequence[int]):
+        super().__init__((ctypes.c_uint * 7)(*shape), count=1, attribute=_PROGRAMMATIC_STREAM_SERIALIZATION, allowed=1)
+        self.attributes = ctypes.addressof(self) + LaunchConfig.attribute.offset
 
 
 class Module:

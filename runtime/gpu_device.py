@@ -129,6 +129,17 @@ class Device(ABC):
     def launcher(self) -> Launch:
         """The driver's function that launches a kernel."""
 
+    def overlapping(self, shape: Sequence[Any]) -> ctypes.Structure | None:
+        """The description of a launch that may begin while the one before it ends; None where no launch may.
+
+        `shape` is (function, grid, block, dynamic shared memory). The kernel must wait for the launch before it by itself.
+        """
+        return None
+
+    def launch_overlapping(self, config: Any, function: Any, stream: int, parameters: int) -> int:
+        """Launch what `overlapping` described; the driver's code."""
+        raise NotImplementedError(f"launches on {self} do not overlap")
+
     @abstractmethod
     def driver_function(self, name: str) -> Any:
         """The driver's function that CUDA calls `cu` and HIP `hip` and this name."""

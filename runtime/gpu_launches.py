@@ -30,7 +30,8 @@ class Launches:
                 row = [0, step.to, step.source, step.size, step.offset]
             else:
                 function, *shape = step.shape
-                row = [function.value, *shape, step.parameters]
+                config = 0 if step.config is None else ctypes.addressof(step.config)
+                row = [function.value, *shape, step.parameters, config]
                 for descriptor in step.descriptors:
                     maps += [descriptor.map.address, descriptor.slot, descriptor.map.base]
             steps += row + [0] * (STEP_WORDS - len(row))

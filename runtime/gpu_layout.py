@@ -33,6 +33,7 @@ class _Kernel:
 
     def __init__(self, header: Mapping[str, Any], module: Module):
         self.stages = header["stages"]
+        self.overlaps = bool(header.get("overlaps"))  # its stages wait for the launch before them
         self.functions = [module.function(s["name"], s["shared"]) for s in self.stages]
         self.scratch = len(header["scratch"])
         sizes: list[Size] = [*header["scratch"]]
@@ -147,14 +148,16 @@ class Layout:
         launches = []
         for row, rest in rows:
             for stage in row.stages:
-                launch = self._launch(stage, rest, parameters, status)
+                launch = self._launch(stage, rest, parameters, status, row.kernel.overlaps)
                 if launch is not None:
                     launches.append(launch)
         before, after = ([Copy(*at, *islice(numbers, 2)) for at in copies] for copies in self._copies)
         steps = (*before, *launches, *after)
         return Walk(steps, table, parameters, self._fixed, tuple(offsets), total, self._name)
 
-    def _launch(self, stage: _Stage, numbers: Iterator[int], parameters: ctypes.Array, valid: int) -> Launch | None:
+    def _launch(
+        self, stage: _Stage, numbers: Iterator[int], parameters: ctypes.Array, valid: int, overlaps: bool
+    ) -> Launch | None:
         """A stage with its sizes; None if its grid is empty. `valid` is an address that a descriptor may have at first."""
         spec, grid = stage.spec, tuple(islice(numbers, 3))
         check_grid(grid, spec["name"])
@@ -169,4 +172,5 @@ class Layout:
             if slot < 0:
                 parameters[n] = descriptors[int(argument[4:])].map.address
         shape = stage.function, *grid, *spec["block"], spec["shared"]
-        return Launch(shape, ctypes.addressof(parameters) + 8 * stage.first, tuple(descriptors), stage.slots)
+        config = self._device.overlapping(shape) if overlaps else None
+        return Launch(shape, ctypes.addressof(parameters) + 8 * stage.first, tuple(descriptors), stage.slots, config)

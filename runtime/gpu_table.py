@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from .array_table import BYTES_DATA as BYTES_DATA  # where a bytes object keeps its content
 
-ENTRY = "lamina_gpu_entry_1"
+ENTRY = "lamina_gpu_entry_2"
 
-# Functions of the driver, by what they do: CUDA's and HIP's take the same arguments (`cuda.py`, `hip.py` name them).
+# Functions of the driver, by what they do: CUDA's and HIP's take the same arguments (`cuda.py`, `hip.py` name them). Word
+# 0: the driver has none (`launch_overlapping` of HIP and older CUDA, `move_map` of HIP), and no row of a table needs it.
 DRIVER_SLOTS = (
     "current_context",  # (&context)
     "launch_kernel",  # (function, grid, block, dynamic shared memory, stream, parameters, extra)
+    "launch_overlapping",  # (&config, function, parameters, extra)
     "copy_async",  # (to, from, bytes, stream)
     "move_map",  # (descriptor, base)
     "graph_launch",  # (graph, stream)
@@ -35,7 +37,9 @@ LAUNCH_SLOTS = (
     # its graph (0: none), nodes, and the pointers of the last call
     "graph", "nodes", "node_table", "varying", "previous",
 )  # fmt: skip
-STEP_WORDS = 9  # function, grid, block, shared memory, &parameters | 0, to slot, from slot, bytes, offset
+# function, grid, block, shared memory, &parameters, &config (0: none) | 0, to slot, from slot, bytes, offset
+STEP_WORDS = 10
+CONFIG_STREAM = 32  # where a config of a launch (cuda.LaunchConfig) keeps the stream
 MAP_WORDS = 3  # &descriptor, slot of its base, base now
 NODE_WORDS = 4  # node, &its parameters (gpu_graph.py), &slots it reads, their number
 

@@ -35,6 +35,7 @@ class Launch:
     parameters: int  # the address of the array of the addresses of its arguments
     descriptors: tuple[Descriptor, ...]
     slots: tuple[int, ...]  # of the table that parameters and descriptors read
+    config: ctypes.Structure | None  # of a launch that may begin while the one before it ends (`Device.overlapping`)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,9 @@ class Walk:
                 continue
             for descriptor in step.descriptors:
                 descriptor.map.point_to(table[descriptor.slot])
-            code = launch_kernel(*step.shape, stream, step.parameters, None)
+            if step.config is None:
+                code = launch_kernel(*step.shape, stream, step.parameters, None)
+            else:
+                code = device.launch_overlapping(step.config, step.shape[0], stream, step.parameters)
             if code:
                 device.check(code, f"launching a kernel of '{self.name}'")

@@ -12,8 +12,7 @@ from .gpu import GpuTarget, is_direct, no_kernel, stages_of
 from .target import Features, Target
 
 # math functions that have an implementation of ours in nvptx_math; lamina-expand-math makes arithmetic of the others
-TO_NVVM = (
-    "lamina-gpu-abi",
+_TO_NVVM = (
     "gpu.module(canonicalize)",
     "gpu.module(cse)",
     "gpu.module(convert-scf-to-cf)",
@@ -24,6 +23,8 @@ TO_NVVM = (
     "gpu.module(reconcile-unrealized-casts)",
     "lamina-gpu-descriptors",
 )
+TO_NVVM = ("lamina-gpu-abi", *_TO_NVVM)
+OVERLAPPING = ("lamina-gpu-abi", "lamina-overlap-launches", *_TO_NVVM)  # since sm_90
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 # kernels that torch.compile uses, attention where the target `attends`, scans along the last dim; convolutions are right,
 # but cuDNN is faster
@@ -32,16 +33,17 @@ KINDS = gpu.KINDS | {"matmul", "attention", "index_put", "cumsum", "cumprod"}
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
-    if is_direct(kind):
-        return ("lamina-emit-gpu-direct", EXPAND, *TO_NVVM)
-    if kind in gpu.KINDS or plain:
-        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full}", EXPAND, *TO_NVVM)
     features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
+    rest = (EXPAND, *(OVERLAPPING if "overlap" in features else TO_NVVM))
+    if is_direct(kind):
+        return ("lamina-emit-gpu-direct", *rest)
+    if kind in gpu.KINDS or plain:
+        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full}", *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
-        return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}}}", EXPAND, *TO_NVVM)
+        return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}}}", *rest)
     if kind == "attention" and target.attends:
-        return (f"lamina-emit-gpu-attention{{{wgmma}}}", EXPAND, *TO_NVVM)
+        return (f"lamina-emit-gpu-attention{{{wgmma}}}", *rest)
     raise no_kernel(target, kind)
 
 
@@ -58,6 +60,11 @@ class NvptxTarget(GpuTarget):
     def attends(self) -> bool:
         """Attention needs tensor cores."""
         return "mma" in self.gpu_features
+
+    @property
+    def convolves(self) -> bool:
+        """Convolutions with channels last need the copy engine and warpgroup products."""
+        return "wgmma" in self.gpu_features
 
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages, PTX, and a cubin where ptxas is found."""
@@ -97,6 +104,6 @@ def _target(name: str, ptx: str, capability: tuple[int, int], *features: str, al
 
 TARGETS = (
     _target("sm_80", "ptx80", (8, 0), "mma", "cp_async"),
-    _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "tma"),
-    _target("sm_90a", "ptx87", (9, 0), "mma", "cp_async", "tma", "wgmma", alias="cuda"),
+    _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma"),
+    _target("sm_90a", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "wgmma", alias="cuda"),
 )

@@ -108,7 +108,7 @@ def test_a_stream_is_the_callers(load):
     assert len(slow) == 2
     fake.calls.clear()
     check(model(*given(model, x, w, stream=0x70), stream=0x77), expected(x, w))
-    assert fake.calls.index("cuStreamSynchronize") < fake.calls.index("cuLaunchKernel") and len(slow) == 3
+    assert fake.calls.index("cuStreamSynchronize") < fake.calls.index("cuLaunchKernelEx") and len(slow) == 3
 
 
 def test_what_it_was_not_made_for_goes_to_python(load):
@@ -142,7 +142,7 @@ def test_a_graph_gets_the_addresses_of_each_call(load):
     model(*arrays), model(*arrays)
     fake.calls.clear()
     first = model(*arrays)
-    assert fake.calls.count("cuGraphLaunch") == 1 and "cuLaunchKernel" not in fake.calls
+    assert fake.calls.count("cuGraphLaunch") == 1 and "cuLaunchKernelEx" not in fake.calls
     other, v = operands()
     check(model(*given(model, other, v)), expected(other, v))
     check(first, expected(x, w))
@@ -182,7 +182,7 @@ def test_errors_are_raised_and_forgotten(load):
     arrays = given(model, *operands())
     model(*arrays), model(*arrays)
     before = set(fake._memory)
-    for function in ("cuMemAllocFromPoolAsync", "cuLaunchKernel"):
+    for function in ("cuMemAllocFromPoolAsync", "cuLaunchKernelEx"):
         fake.fail[function] = 2
         with pytest.raises(DeviceMemoryError, match="free device memory"):
             model(*arrays)

@@ -135,10 +135,10 @@ def test_what_it_was_not_made_for_goes_to_python(gpu):
 def test_a_driver_error_is_raised(gpu):
     x, w = torch.randn(40, 70), torch.randn(70)
     call, _, fake = gpu(chain, x, w)
-    fake.fail["cuLaunchKernel"] = 2
+    fake.fail["cuLaunchKernelEx"] = 2
     with pytest.raises(RuntimeError, match="launching a kernel of .* free device memory"):
         call(x, w)
-    del fake.fail["cuLaunchKernel"]
+    del fake.fail["cuLaunchKernelEx"]
     torch.testing.assert_close(call(x, w), chain(x, w))
 
 
@@ -166,7 +166,7 @@ def test_a_graph_gets_the_pointers_of_each_call(gpu):
     slow = slow_calls(call)
     first = call(x, w)
     kept = [t.clone() for t in first]
-    assert fake.calls.count("cuGraphLaunch") == 1 and "cuLaunchKernel" not in fake.calls
+    assert fake.calls.count("cuGraphLaunch") == 1 and "cuLaunchKernelEx" not in fake.calls
     for other in (torch.randn(40, 70), torch.randn(40, 70)):
         made = call(other, w)
         torch.testing.assert_close(made, chain(other, w))
@@ -208,4 +208,4 @@ def test_few_launches_need_no_graph(gpu):
     x = torch.randn(40, 70)
     call, _, fake = gpu(lambda x: torch.softmax(x, 1), x, graphs=True)
     call(x)
-    assert fake.calls.count("cuLaunchKernel") == 1 and "cuGraphLaunch" not in fake.calls
+    assert fake.calls.count("cuLaunchKernelEx") == 1 and "cuGraphLaunch" not in fake.calls

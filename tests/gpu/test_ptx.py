@@ -5,6 +5,7 @@ import re
 import pytest
 from mlir import ir
 from support.graph_kernel import graph_module
+from support.overlap import assert_waits
 from support.ptx import assembled, needs_ptxas
 from support.samples import kernel_module
 
@@ -25,6 +26,7 @@ def test_samples_compile(name):
     module = kernel_module(OPS[name], OPS[name].samples)
     ptx = lower_kernel(module, TARGET, "loops", start="linalg", stop="asm")
     assert ".target sm_90a" in ptx and ".visible .entry k_0" in ptx
+    assert_waits(ptx)
 
 
 def graph_of(op, *types, **attributes):

@@ -24,6 +24,7 @@ P, I, U, Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 CONTEXT = 0x1000
 SMS = 4
 POOL = 0x2000
+PROGRAMMATIC_STREAM_SERIALIZATION = 6
 UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
 
 
@@ -39,8 +40,8 @@ def word(address: int) -> int:
 class FakeDriver:
     """The functions of libcuda that the runtime calls. `fail[name] = code` makes the next calls of one fail."""
 
-    def __init__(self, loops: str = "", capability: tuple[int, int] = (9, 0), devices: int = 1):
-        self.capability, self.devices = capability, devices
+    def __init__(self, loops: str = "", capability: tuple[int, int] = (9, 0), devices: int = 1, version: int = 13000):
+        self.capability, self.devices, self.version = capability, devices, version
         self.fail: dict[str, int] = {}
         self.calls: list[str] = []
         self.launches: list[tuple[str, tuple[int, ...], int]] = []  # stage, grid, stream
@@ -49,7 +50,9 @@ class FakeDriver:
         self._current = threading.local()
         self._memory: dict[int, Any] = {}
         self._names: list[str] = []
+        self.overlapping: list[str] = []  # stages that may begin before the launch before them ends
         self._graphs: list[dict[int, Any]] = []
+        self._edges: dict[int, int] = {}
         self._context = ir.Context()
         self._context.enable_multithreading(False)
         self._stages: dict[str, ir.Operation] = {}
@@ -111,7 +114,7 @@ class FakeDriver:
         self._current.context = context
 
     def _cuDriverGetVersion(self, to: int) -> None:
-        I.from_address(to).value = 13000
+        I.from_address(to).value = self.version
 
     def _cuGetErrorString(self, code: int, to: int) -> None:
         put(to, ctypes.cast(ctypes.c_char_p(b"an error"), P).value or 0)
@@ -163,6 +166,12 @@ class FakeDriver:
     def _cuLaunchKernel(self, f: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, parameters: int, extra: int) -> None:  # fmt: skip
         self._run(f, (gx, gy, gz), bx, stream or 0, self._values(f, parameters))
 
+    def _cuLaunchKernelEx(self, config: int, f: int, parameters: int, extra: int) -> None:
+        given = cuda.LaunchConfig.from_address(config)
+        assert (given.count, word(given.attributes), given.allowed) == (1, PROGRAMMATIC_STREAM_SERIALIZATION, 1)
+        self.overlapping.append(self._names[f - 1])
+        self._run(f, tuple(given.shape[:3]), given.shape[3], given.stream or 0, self._values(f, parameters))
+
     def _cuStreamIsCapturing(self, stream: int, to: int) -> None:
         I.from_address(to).value = int(self.capturing)
 
@@ -193,11 +202,19 @@ class FakeDriver:
 
     def _cuGraphAddKernelNode(self, to: int, graph: int, before: int, count: int, parameters: int) -> None:
         nodes = self._graphs[graph - 1]
-        assert count == (1 if nodes else 0), "the nodes are a chain"
+        assert count <= len(nodes)
+        self._edges[graph] = self._edges.get(graph, 0) + count
         nodes[len(nodes) + 1] = self._node(parameters)
         put(to, len(nodes))
 
+    def _cuGraphAddDependencies_v2(self, graph: int, before: int, after: int, edge: int, count: int) -> None:
+        assert (word(before), count) == (word(after) - 1, 1)
+        assert ctypes.string_at(edge, 8) == bytes((1, 0, 1, 0, 0, 0, 0, 0)), "from the programmatic port"
+        self._edges[graph] = self._edges.get(graph, 0) + 1
+        self.overlapping.append(self._names[self._graphs[graph - 1][word(after)][0] - 1])
+
     def _cuGraphInstantiateWithFlags(self, to: int, graph: int, flags: int) -> None:
+        assert self._edges.get(graph, 0) == len(self._graphs[graph - 1]) - 1, "the nodes are a chain"
         self._graphs.append(dict(self._graphs[graph - 1]))
         put(to, len(self._graphs))
 
@@ -246,10 +263,12 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleGetFunction": (P, P, P),
     "cuFuncSetAttribute": (P, I, I),
     "cuLaunchKernel": (P, *[U] * 7, P, P, P),
+    "cuLaunchKernelEx": (P, P, P, P),
     "cuStreamIsCapturing": (P, P),
     "cuTensorMapReplaceAddress": (P, P),
     "cuGraphCreate": (P, U),
     "cuGraphAddKernelNode": (P, P, P, Z, P),
+    "cuGraphAddDependencies_v2": (P, P, P, P, Z),
     "cuGraphInstantiateWithFlags": (P, P, ctypes.c_ulonglong),
     "cuGraphExecKernelNodeSetParams": (P, P, P),
     "cuGraphLaunch": (P, P),

@@ -55,5 +55,6 @@ def specialise(
 
     b.branch(one, [], initialise)
     stage.barrier()
+    b.op("nvvm.griddepcontrol", (), attributes={"kind": b.attribute("#nvvm<grid_dep_action wait>")})
     b.branch(ptx.compare("eq", dims.symbol("group"), 0), [], copy, compute)
     stage.finish()
