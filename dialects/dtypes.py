@@ -1,6 +1,14 @@
 """Element types: names, sizes, kinds and torch's promotion rules, without importing numpy, torch or MLIR.
 
-A dtype is its name, a string: `f32 f64 f16 bf16 i8 i16 i32 i64 u8 u16 u32 u64 bool`.
+A dtype is its name, a string: `f32 f64 f16 bf16 i8 i16 i32 i64 u8 u16 u32 u64 bool`, and the floats of 8 bits, which are
+named as MLIR and the OCP and IEEE P3109 papers do, by the bits of exponent and mantissa:
+
+| dtype | largest | smallest | infinity | NaN |
+|---|---|---|---|---|
+| `f8E4M3FN` | 448 | 2^-9 | none | 0x7F, 0xFF |
+| `f8E5M2` | 57344 | 2^-16 | as IEEE | as IEEE |
+| `f8E4M3FNUZ` | 240 | 2^-10 | none | 0x80; no -0 |
+| `f8E5M2FNUZ` | 57344 | 2^-17 | none | 0x80; no -0 |
 """
 
 from __future__ import annotations
@@ -9,7 +17,7 @@ from typing import NamedTuple
 
 
 class DType(NamedTuple):
-    """Facts of one element type; `mlir` is its spelling in our dialect, `numpy` numpy's (ml_dtypes' for bf16)."""
+    """Facts of one element type; `mlir` is its spelling in our dialect, `numpy` numpy's (ml_dtypes' for bf16 and f8…)."""
 
     name: str
     kind: str  # "float", "int", "uint" or "bool"
@@ -26,6 +34,10 @@ DTYPES = {
         DType("f32", "float", 4, "f32", "float32", "float32"),
         DType("f16", "float", 2, "f16", "float16", "float16"),
         DType("bf16", "float", 2, "bf16", "bfloat16", "bfloat16"),
+        DType("f8E4M3FN", "float", 1, "f8E4M3FN", "float8_e4m3fn", "float8_e4m3fn"),
+        DType("f8E5M2", "float", 1, "f8E5M2", "float8_e5m2", "float8_e5m2"),
+        DType("f8E4M3FNUZ", "float", 1, "f8E4M3FNUZ", "float8_e4m3fnuz", "float8_e4m3fnuz"),
+        DType("f8E5M2FNUZ", "float", 1, "f8E5M2FNUZ", "float8_e5m2fnuz", "float8_e5m2fnuz"),
         DType("i64", "int", 8, "i64", "int64", "int64"),
         DType("i32", "int", 4, "i32", "int32", "int32"),
         DType("i16", "int", 2, "i16", "int16", "int16"),
@@ -39,10 +51,11 @@ DTYPES = {
 }
 FROM_MLIR = {d.mlir: d.name for d in DTYPES.values()}
 FROM_TORCH = {d.torch: d.name for d in DTYPES.values()}
+FLOAT8 = tuple(name for name, d in DTYPES.items() if d.kind == "float" and d.bytes == 1)
 
 
 def is_float(dtype: str) -> bool:
-    """True for f16, bf16, f32 and f64."""
+    """True for f8…, f16, bf16, f32 and f64."""
     return DTYPES[dtype].kind == "float"
 
 

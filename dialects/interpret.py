@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import dims
-from .dtypes import DTYPES
+from .dtypes import DTYPES, FLOAT8
 from .op import registry
 from .record import Graph, RecordError, TensorType
 
@@ -60,11 +60,11 @@ def symbol_values(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
 
 
 def numpy_dtype(dtype: str) -> np.dtype:
-    """numpy's dtype of one of ours; bf16 is ml_dtypes'."""
-    if dtype == "bf16":
+    """numpy's dtype of one of ours; bf16 and f8… are ml_dtypes'."""
+    if dtype == "bf16" or dtype in FLOAT8:
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(getattr(ml_dtypes, DTYPES[dtype].numpy))
     return np.dtype(DTYPES[dtype].numpy)
 
 

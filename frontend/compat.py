@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ def allows_tf32() -> bool:
     """True if f32 products of a GPU may be in TF32: `set_float32_matmul_precision("high")` or one of its newer names."""
     setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)  # since torch 2.9; the older one may raise
     return setting == "tf32" if setting is not None else torch.backends.cuda.matmul.allow_tf32
+
+
+@functools.cache
+def float8_saturates() -> bool:
+    """True if torch makes 448 of what is too large for a float8_e4m3fn; before torch 2.13 that was NaN."""
+    with real_tensors():
+        return not torch.full((1,), 1e6).to(torch.float8_e4m3fn).isnan().any().item()
 
 
 def forward_metadata() -> Any | None:

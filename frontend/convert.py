@@ -14,6 +14,7 @@ One rule per ATen op: `aten.registry.converters()["aten.add.Tensor"](context, *a
 from __future__ import annotations
 
 import base64
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from ..dialects.dims import Dim, Expr
 from ..dialects.op import registry
 from ..dialects.record import Graph, Location, Symbol, TensorType
 from . import compat, sizes, values
+from .aten.float8 import check_float8
 from .aten.registry import Unsupported, Value, converters
 from .hazards import is_of_unsure_strides, makes_something_of_nothing, strides_matter
 from .layout import Layout, contiguous
@@ -79,7 +81,17 @@ class Context:
 
     def cast(self, value: Value, dtype: str) -> Value:
         """`value` as `dtype`; itself if it is that already."""
-        return value if self.type(value).dtype == dtype else self.op("cast", value, dtype=dtype)
+        if self.type(value).dtype == dtype:
+            return value
+        if dtype == "f8E4M3FN" and not compat.float8_saturates():
+            value = self._nan_beyond(value, 464.0)  # what is larger does not round to 448
+        return self.op("cast", value, dtype=dtype)
+
+    def _nan_beyond(self, value: Value, limit: float) -> Value:
+        """NaN where the size of `value` is larger than `limit`, in f32."""
+        wide = value if self.type(value).dtype == "f32" else self.op("cast", value, dtype="f32")
+        fits = self.op("le", self.op("abs", wide), self.scalar(limit, "f32"))
+        return self.op("where", fits, wide, self.scalar(math.nan, "f32"))
 
     def scalar(self, number: bool | int | float | Expr, dtype: str, shape: Sequence[Dim] = ()) -> Value:
         """A tensor of `shape` filled with a number or a symbolic size."""
@@ -107,6 +119,7 @@ class Context:
         if rule is None:
             raise Unsupported("no converter")
         self.out_type = values.result_types(node)
+        check_float8(node, self.out_type)
         if makes_something_of_nothing(node):
             raise Unsupported("an empty operand")  # what that gives, often an error, is eager's to say
         args = [self._argument(a) for a in node.args]

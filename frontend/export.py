@@ -158,11 +158,12 @@ def _lacking(program: ExportedProgram) -> set[Any]:
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """A tensor as a row-major array, without copying where it is one."""
     tensor = tensor.detach().contiguous()
-    if tensor.dtype is torch.bfloat16:
-        import ml_dtypes
+    plain = values.bits(tensor)
+    if plain is tensor:
+        return tensor.numpy()
+    from ..dialects.interpret import numpy_dtype
 
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+    return plain.numpy().view(numpy_dtype(values.dtype_name(tensor.dtype)))
 
 
 def symbol_names(program: ExportedProgram, dynamic_shapes: Any) -> dict[str, str]:

@@ -40,16 +40,14 @@ def interpret(part: Part) -> Callable[..., tuple[torch.Tensor, ...]]:
 def _array(tensor: torch.Tensor, buffer: tuple[int, ...]) -> np.ndarray:
     """The memory of `tensor` as the row-major array that the record calls it."""
     flat = torch.as_strided(tensor, buffer, row_major(buffer)) if tensor.numel() else tensor.reshape(buffer)
-    if tensor.dtype is torch.bfloat16:
-        return flat.view(torch.int16).numpy().view(interpreter.numpy_dtype(values.dtype_name(tensor.dtype)))
-    return flat.numpy()
+    return values.bits(flat).numpy().view(interpreter.numpy_dtype(values.dtype_name(tensor.dtype)))
 
 
 def _fill(out: torch.Tensor, array: np.ndarray) -> None:
     """Copy a row-major array into a dense tensor in the order of its memory, without autograd noticing."""
     source = np.array(array, order="C")
-    if out.dtype is torch.bfloat16:
-        source, out = source.view(np.int16), out.view(torch.int16)
+    if (plain := values.bits(out)) is not out:
+        source, out = source.view(plain.numpy().dtype), plain
     if out.numel():
         with torch.no_grad():
             torch.as_strided(out, source.shape, row_major(source.shape)).copy_(torch.from_numpy(source))

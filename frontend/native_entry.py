@@ -231,6 +231,7 @@ def support(code: str, name: str, more: dict[str, int]) -> Support | None:
 
 _CODED = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool)
 _CODED += (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_CODED += (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 
 
 def torch_library(name: str) -> ctypes.CDLL:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..dialects.dtypes import FROM_TORCH
+from ..dialects.dtypes import FLOAT8, FROM_TORCH
 from ..dialects.record import Location, TensorType
 from . import compat, sizes
 from .layout import Layout, layout_of
@@ -35,6 +35,13 @@ def torch_dtype(name: str) -> torch.dtype:
     from ..dialects.dtypes import DTYPES
 
     return getattr(torch, DTYPES[name].torch)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose elements numpy has no type for (bf16, f8…) as integers; others unchanged."""
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16)
+    return tensor.view(torch.uint8) if dtype_name(tensor.dtype) in FLOAT8 else tensor
 
 
 def tensor_type(value: Any) -> TensorType:

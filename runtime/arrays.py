@@ -14,12 +14,15 @@ _NUMPY = {
     "f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
     "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool",
 }  # fmt: skip
+# numpy has no floats of 8 bits: they are arrays of their bytes, uint8; ml_dtypes' are taken too
+FLOAT8 = {f"float8_{text.lower()}": "f8" + text for text in ("E4M3FN", "E5M2", "E4M3FNUZ", "E5M2FNUZ")}
+_NUMPY |= dict.fromkeys(FLOAT8.values(), "uint8")
 ITEM_SIZE = {name: np.dtype(text).itemsize for name, text in _NUMPY.items()} | {"bf16": 2}
 
 
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype:
-    """numpy's dtype of element type `name`; bf16 needs the package ml_dtypes."""
+    """numpy's dtype of element type `name`; bf16 needs the package ml_dtypes, f8… is uint8."""
     if name == "bf16":
         try:
             import ml_dtypes
@@ -35,7 +38,12 @@ def dtype_name(dtype: np.dtype) -> str:
     for name, text in _NUMPY.items():
         if dtype == text:
             return name
-    return "bf16" if dtype.name == "bfloat16" else dtype.name
+    return "bf16" if dtype.name == "bfloat16" else FLOAT8.get(dtype.name) or dtype.name
+
+
+def as_stored(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array of f8…; other arrays unchanged."""
+    return array.view(np.uint8) if array.dtype.name in FLOAT8 else array
 
 
 def as_array(value: Any, name: str) -> np.ndarray:

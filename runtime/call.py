@@ -16,7 +16,7 @@ from numpy import empty, ndarray
 
 from . import array_entry
 from .arena import thread_arena
-from .arrays import ITEM_SIZE, as_array, dtype_name, numpy_dtype, pointer
+from .arrays import ITEM_SIZE, as_array, as_stored, dtype_name, numpy_dtype, pointer
 from .caller import ProgramCaller
 from .errors import LaminaRuntimeError
 from .program import LoadedProgram, OutputSpec, Prepared
@@ -86,7 +86,8 @@ class Caller(ProgramCaller):
             arrays[n] = as_array(value, name)
             if arrays[n].dtype != self.dtypes[n]:
                 self.signature.check_dtype(n, dtype_name(arrays[n].dtype))
-                if n in self.mutated:
+                arrays[n] = as_stored(arrays[n])
+                if n in self.mutated and arrays[n].dtype != self.dtypes[n]:
                     raise LaminaRuntimeError(f"input '{name}' is written to and must have native byte order")
             if n in self.mutated and not arrays[n].flags.writeable:
                 raise LaminaRuntimeError(f"input '{name}' is written to, but the array is read-only; pass a copy")
@@ -109,6 +110,7 @@ class Caller(ProgramCaller):
         if out is None:
             return [None] * len(shown)
         outs: list[ndarray | None] = [out] if isinstance(out, ndarray) else list(out)
+        outs = [as_stored(a) if isinstance(a, ndarray) else a for a in outs]
         if len(outs) != len(shown):
             raise LaminaRuntimeError(f"out has {len(outs)} arrays, '{self.program.name}' has {len(shown)} results")
         for a, o in zip(outs, shown):

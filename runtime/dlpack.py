@@ -17,6 +17,7 @@ CUDA, ROCM = 2, 10  # device types
 _KINDS = {CUDA: "cuda", ROCM: "hip"}
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _CODES = {"i": _INT, "u": _UINT, "f": _FLOAT}
+_FLOAT8 = {"f8E4M3FN": 10, "f8E4M3FNUZ": 11, "f8E5M2": 12, "f8E5M2FNUZ": 13}
 
 
 class _Tensor(ctypes.Structure):
@@ -54,15 +55,15 @@ _alive: dict[int, Any] = {}  # what capsules that were handed out point to
 def _code(dtype: str) -> tuple[int, int]:
     if dtype in ("bf16", "bool"):
         return (_BFLOAT, 16) if dtype == "bf16" else (_BOOL, 8)
-    return _CODES[dtype[0]], int(dtype[1:])
+    return (_FLOAT8[dtype], 8) if dtype in _FLOAT8 else (_CODES[dtype[0]], int(dtype[1:]))
 
 
 def _dtype(code: int, bits: int) -> str:
     if code in (_BFLOAT, _BOOL):
         return "bf16" if code == _BFLOAT else "bool"
-    for letter, number in _CODES.items():
+    for name, number in (_CODES | _FLOAT8).items():
         if number == code:
-            return f"{letter}{bits}"
+            return name if name in _FLOAT8 else f"{name}{bits}"
     return f"DLPack type {code} of {bits} bits"
 
 

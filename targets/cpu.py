@@ -14,7 +14,9 @@ PLAIN = (
     "one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map}",
     "lamina-copies-to-linalg",
     "convert-linalg-to-loops",
-    "arith-expand{include-bf16=true}",  # before canonicalize, which folds truncf(sitofp) into one rounding to bf16
+    # before canonicalize, which folds truncf(sitofp) into one rounding to bf16 or 8 bits
+    "lamina-expand-math",
+    "arith-expand{include-bf16=true}",
     "canonicalize",
     "lamina-checks-to-status",
 )
@@ -49,7 +51,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if kind not in (*LOOP_KINDS, *TILE_KINDS):  # a direct op: its own loops are the plain form too
         return ("lamina-emit-direct", "lamina-expand-math", *TO_LLVM)
     if plain:
-        return (*PLAIN, "lamina-expand-math", *TO_LLVM)
+        return (*PLAIN, *TO_LLVM)
     if kind in LOOP_KINDS:
         emitter = f"lamina-emit-loops{{vector_bits={f.vector_bits}}}"
     else:

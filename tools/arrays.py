@@ -90,6 +90,7 @@ def _size(text: str) -> tuple[str, int]:
 def _random(spec: Mapping[str, Any], known: Mapping[str, int], rng: np.random.Generator) -> Any:
     """Normal floats, integers that are small and not negative (they may be indices), random bools."""
     from ..dialects import dims
+    from ..dialects.dtypes import FLOAT8
     from ..runtime.arrays import numpy_dtype
 
     shape = [dims.evaluate(dims.parse(d), known) for d in spec["shape"]]
@@ -97,6 +98,8 @@ def _random(spec: Mapping[str, Any], known: Mapping[str, int], rng: np.random.Ge
         return 1
     if spec["dtype"] == "bool":
         return rng.integers(0, 2, shape).astype(bool)
+    if spec["dtype"] in FLOAT8:  # 2 at most, and far from what is subnormal
+        return (rng.integers(0x20, 0x40, shape) + 128 * rng.integers(0, 2, shape)).astype(np.uint8)
     if spec["dtype"][0] in "iu":
         return rng.integers(0, 2, shape).astype(numpy_dtype(spec["dtype"]))
     return rng.standard_normal(shape).astype(numpy_dtype(spec["dtype"]))

@@ -12,11 +12,12 @@ from math import prod
 from typing import Any
 
 from ..runtime.arena import plan_offsets
-from ..runtime.arrays import ITEM_SIZE
+from ..runtime.arrays import FLOAT8, ITEM_SIZE
 from ..runtime.artifact import Artifact
 from ..runtime.errors import LaminaRuntimeError
 
 _C_TYPES = {"f64": "double", "f32": "float", "bool": "uint8_t", "f16": "uint16_t", "bf16": "uint16_t"}
+_C_TYPES |= dict.fromkeys(FLOAT8.values(), "uint8_t")
 _C_TYPES |= {
     f"{kind}{bits}": f"{prefix}int{bits}_t" for kind, prefix in (("i", ""), ("u", "u")) for bits in (8, 16, 32, 64)
 }

@@ -6,13 +6,13 @@ import math
 
 from mlir import ir
 
-from ...dialects.dtypes import DTYPES, is_float, is_int
+from ...dialects.dtypes import DTYPES, FLOAT8, is_float, is_int
 from ...dialects.mlir_types import type_of
 from .rewriter import Match, Patterns, Replacement
 
 VALUES = Patterns()
-_MANTISSA = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-_EXPONENT = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
+_MANTISSA = {"f8E4M3FN": 4, "f8E5M2": 3, "f8E4M3FNUZ": 4, "f8E5M2FNUZ": 3, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+_EXPONENT = {"f8E4M3FN": 4, "f8E5M2": 5, "f8E4M3FNUZ": 4, "f8E5M2FNUZ": 5, "f16": 5, "bf16": 8, "f32": 8, "f64": 11}
 
 
 def scalar_of(m: Match, value: ir.Value | None) -> bool | int | float | None:
@@ -111,6 +111,8 @@ def is_exact_cast(source: str, target: str) -> bool:
     """True if every value of `source` is a value of `target`."""
     if source == target or source == "bool":
         return True
+    if target in FLOAT8:  # no format of 8 bits has all values of another
+        return False
     if is_float(source):
         return is_float(target) and _MANTISSA[source] <= _MANTISSA[target] and _EXPONENT[source] <= _EXPONENT[target]
     bits, unsigned = 8 * DTYPES[source].bytes, DTYPES[source].kind == "uint"

@@ -94,6 +94,8 @@ class IrCache:
                 return ir.F16Type.get(self.context)
             case "bf16":
                 return ir.BF16Type.get(self.context)
+        if dtype in dtypes.FLOAT8:
+            return ir.Type.parse(dtype, self.context)
         return ir.IntegerType.get_signless(dtypes.bits(dtype), self.context)
 
     def _number(self, value: bool | int | float, dtype: str) -> ir.Attribute:

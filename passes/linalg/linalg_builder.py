@@ -28,7 +28,7 @@ from .linalg_reduce import Reductions
 from .linalg_tensor import Tensor, aligned
 from .linalg_views import Views
 from .scalar_builder import ScalarBuilder
-from .scalar_core import Scalar, is_half
+from .scalar_core import Scalar, is_narrow
 
 _BOOL_RESULTS = frozenset("eq ne lt le gt ge isnan isinf isfinite signbit logical_not".split())
 
@@ -259,8 +259,8 @@ class LinalgBuilder(Views, Reductions):
         return x if x.dtype == dtype else self.map(lambda s, v: s.cast(v, dtype), x, dtypes=dtype)
 
     def wide(self, x: Tensor) -> Tensor:
-        """f16 and bf16 as f32, in which composites compute before they round once; others unchanged."""
-        return self.cast(x, "f32") if is_half(x.dtype) else x
+        """Narrow floats as f32, in which composites compute before they round once; others unchanged."""
+        return self.cast(x, "f32") if is_narrow(x.dtype) else x
 
     def where(self, condition: Tensor, a: Tensor | float, b: Tensor | float) -> Tensor:
         """`condition ? a : b`; at least one of `a` and `b` is a tensor."""

@@ -15,7 +15,7 @@ from ...dialects import dtypes
 from ...dialects.dims import Dim
 from ...dialects.op import broadcast
 from .linalg_tensor import Tensor, aligned
-from .scalar_core import Number, highest, is_half, kind, lowest
+from .scalar_core import Number, highest, is_narrow, kind, lowest
 
 # On the reduction of `arg`: the op of arith that is its comparison (passes/loops/arg_reduction.py).
 ARG = "lamina.arg"
@@ -116,7 +116,7 @@ class Reductions:
 
         The combination prefers the smaller position among equals, so it does not depend on the order.
         """
-        wide = "f32" if is_half(x.dtype) else x.dtype
+        wide = "f32" if is_narrow(x.dtype) else x.dtype
         worst = lowest(wide) if largest else highest(wide)
         is_float = dtypes.is_float(x.dtype)
 
@@ -152,7 +152,7 @@ class Reductions:
         loops = out + "".join(dict.fromkeys(c for c in left + right if c not in out))
         sizes = {**dict(zip(left, a.shape)), **dict(zip(right, b.shape))}
         dtype = dtype or a.dtype
-        acc = "f32" if is_half(dtype) else dtype
+        acc = "f32" if is_narrow(dtype) else dtype
         if self.wide_sums and kind(dtype) == "float":
             acc = "f64"
         start = self.fill([sizes[c] for c in out], 0, acc)
@@ -167,6 +167,6 @@ class Reductions:
         return self.cast(made, dtype)
 
     def _extreme(self, fn: str, x: Tensor, dims: Sequence[int], keepdim: bool, start: Number) -> Tensor:
-        acc = "f32" if is_half(x.dtype) else x.dtype
+        acc = "f32" if is_narrow(x.dtype) else x.dtype
         made = self.reduce(lambda s, v, a: getattr(s, fn)(a, s.cast(v, acc)), [x], dims, [(start, acc)], keepdim)
         return self.cast(made, x.dtype)

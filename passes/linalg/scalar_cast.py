@@ -2,13 +2,13 @@
 
 float -> bool   x != 0 (NaN is True)
 float -> int    truncation; i8, i16, u8, u16 go through i32 and wrap, u32 through i64 (-1.5 -> u8 is 255)
-f64 -> f16      through f32, two roundings, as c10::Half does
+f64 -> f16      through f32, two roundings, as c10::Half does; so to bf16 and f8…
 """
 
 from __future__ import annotations
 
 from ...dialects import dtypes
-from .scalar_core import Scalar, ScalarCore, is_half, kind
+from .scalar_core import Scalar, ScalarCore, is_narrow, kind
 
 
 class ScalarCast(ScalarCore):
@@ -18,7 +18,9 @@ class ScalarCast(ScalarCore):
         """`x` as `dtype` (`index` included)."""
         if x.dtype == dtype:
             return x
-        if x.known is not None and not (kind(x.dtype) == "float" and kind(dtype) != "float"):
+        # not what `math/float8.py` defines where a float of 8 bits is too small for the value
+        folds = dtype not in dtypes.FLOAT8 and not (kind(x.dtype) == "float" and kind(dtype) != "float")
+        if x.known is not None and folds:
             return self.const(x.known, dtype)
         if "index" in (x.dtype, dtype):
             return self._cast_index(x, dtype)
@@ -37,7 +39,7 @@ class ScalarCast(ScalarCore):
         return self.cast(self.emit("arith.index_cast", (x,), "i64"), dtype)
 
     def _float_to_float(self, x: Scalar, dtype: str) -> Scalar:
-        if is_half(dtype):
+        if is_narrow(dtype):
             return self.round_to(self._float_to_float(x, "f32") if x.dtype != "f32" else x, dtype)
         x = self.extend(x)
         if x.dtype == dtype:
@@ -58,11 +60,11 @@ class ScalarCast(ScalarCore):
         return self.select(self.lt(x, half), low, self.bitwise_xor(high, 1 << 63))
 
     def _int_to_float(self, x: Scalar, dtype: str) -> Scalar:
-        if x.dtype == "bool" and is_half(dtype):
+        if x.dtype == "bool" and is_narrow(dtype):
             return self.select(x, self.const(1, dtype), self.const(0, dtype))
-        target = "f32" if is_half(dtype) else dtype
+        target = "f32" if is_narrow(dtype) else dtype
         made = self.emit("arith.uitofp" if kind(x.dtype) == "uint" else "arith.sitofp", (x,), target)
-        return self.round_to(made, dtype) if is_half(dtype) else made
+        return self.round_to(made, dtype) if is_narrow(dtype) else made
 
     def _int_to_int(self, x: Scalar, dtype: str) -> Scalar:
         have, want = (1 if d == "bool" else dtypes.bits(d) for d in (x.dtype, dtype))

@@ -1,7 +1,7 @@
 """Scalars in loop bodies: constants, arithmetic, comparisons and bit operations that know their dtype.
 
 MLIR integers are signless, so the dtype of a `Scalar` decides between signed and unsigned forms. `bool` is `i1`.
-f16 and bf16 are computed in f32 and rounded once per operation, as eager does. Integers wrap around.
+f16, bf16 and floats of 8 bits are computed in f32 and rounded once per operation, as eager does. Integers wrap around.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def kind(dtype: str) -> str:
     return "uint" if found == "bool" else found
 
 
-def is_half(dtype: str) -> bool:
+def is_narrow(dtype: str) -> bool:
     """True for the floats that are computed in f32."""
-    return dtype in ("f16", "bf16")
+    return dtype != "index" and dtypes.is_float(dtype) and dtypes.size(dtype) < 4
 
 
 def lowest(dtype: str) -> Number:
@@ -110,19 +110,19 @@ class ScalarCore:
         return a, b
 
     def wide(self, fn: Callable[..., Scalar], *xs: Scalar) -> Scalar:
-        """`fn(*xs)` with f16 and bf16 widened to f32 and the float result rounded back once."""
-        dtype = next((x.dtype for x in xs if is_half(x.dtype)), None)
+        """`fn(*xs)` with narrow floats widened to f32 and the float result rounded back once."""
+        dtype = next((x.dtype for x in xs if is_narrow(x.dtype)), None)
         if dtype is None:
             return fn(*xs)
         result = fn(*(self.extend(x) for x in xs))
         return self.round_to(result, dtype) if result.dtype == "f32" else result
 
     def extend(self, x: Scalar) -> Scalar:
-        """f16 and bf16 to f32; anything else unchanged."""
-        return self.emit("arith.extf", (x,), "f32") if is_half(x.dtype) else x
+        """Narrow floats to f32; anything else unchanged."""
+        return self.emit("arith.extf", (x,), "f32") if is_narrow(x.dtype) else x
 
     def round_to(self, x: Scalar, dtype: str) -> Scalar:
-        """f32 to f16 or bf16, to nearest even."""
+        """f32 to a narrow float, to nearest even."""
         return self.emit("arith.truncf", (x,), dtype)
 
     def _binary(self, names: dict[str, str], a: Scalar | Number, b: Scalar | Number) -> Scalar:

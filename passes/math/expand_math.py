@@ -1,4 +1,4 @@
-"""Expand what the machine has no instruction for: functions of the math dialect, and bf16 conversions.
+"""Expand what the machine has no instruction for: functions of the math dialect, conversions of bf16 and of 8 bits.
 
 The expansions are branch-free, so a loop around them vectorises, and work on scalars and vectors alike. f64 stays for
 libm, but for expm1. See `math_*.py` for the functions and how accurate each is.
@@ -17,12 +17,13 @@ from . import log as math_log
 from . import pow as math_pow
 from . import trig as math_trig
 from .builder import MathBuilder
+from .float8 import FORMATS, f32_to_float8, float8_to_f32
 from .halves import bf16_to_f32, f32_to_bf16, select_bf16
 
 
 @register
 def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = True) -> None:
-    """Replace math functions (but those in `keep`) and bf16 conversions (with `halves`) by arithmetic.
+    """Replace math functions (but those in `keep`) and conversions of f8… and (with `halves`) bf16 by arithmetic.
 
     Before:
     ```mlir
@@ -37,7 +38,7 @@ def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = Tr
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         kept = op.name.removeprefix("math.") in keep
-        if op.name in EXPANSIONS and not kept or op.name in HALVES and halves:
+        if op.name in EXPANSIONS and not kept or op.name in HALVES and (halves or _is_of_float8(op)):
             found.append(op.operation)
         return ir.WalkResult.ADVANCE
 
@@ -89,6 +90,14 @@ def _expand(op: ir.Operation) -> None:
         if not isinstance(target, ir.BF16Type):
             return
         made = select_bf16(m, *op.operands)
+    elif op.name == "arith.extf" and str(source) in FORMATS:
+        made = float8_to_f32(m, x, str(source))
+        if not isinstance(target, ir.F32Type):
+            made = m.op("arith.extf" if isinstance(target, ir.F64Type) else "arith.truncf", [made], op.results[0].type)
+    elif op.name == "arith.truncf" and str(target) in FORMATS:
+        if not isinstance(source, ir.F32Type):
+            x = m.op("arith.truncf" if isinstance(source, ir.F64Type) else "arith.extf", [x], m.f32)
+        made = f32_to_float8(m, x, str(target))
     elif op.name == "arith.extf":
         if not isinstance(source, ir.BF16Type):
             return
@@ -112,6 +121,11 @@ def _expand(op: ir.Operation) -> None:
         made = expand(m, *op.operands)
     op.results[0].replace_all_uses_with(made)
     op.erase()
+
+
+def _is_of_float8(op: ir.Operation) -> bool:
+    """True for a conversion from or to a float of 8 bits."""
+    return op.name != "arith.select" and any(str(_element(v.type)) in FORMATS for v in (op.operands[0], op.results[0]))
 
 
 def _element(type: ir.Type) -> ir.Type:

@@ -7,13 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from lamina.dialects.dtypes import DTYPES
+from lamina.dialects.dtypes import DTYPES, FLOAT8
 from lamina.dialects.op import OpError, broadcast
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend.aten.promotion import result_type
 from lamina.frontend.aten.registry import Value
 
-NAMES = [d for d in DTYPES if d not in ("u16", "u32", "u64")]  # torch promotes these three with themselves only
+_ALONE = ("u16", "u32", "u64", *FLOAT8)  # torch promotes these with themselves only
+NAMES = [d for d in DTYPES if d not in _ALONE]
 
 
 class Types:

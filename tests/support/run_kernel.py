@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import llvmlite.binding as llvm
-import ml_dtypes
 import numpy as np
 from mlir import ir
 
 from lamina.dialects import dims, mlir_context
-from lamina.dialects.dtypes import DTYPES
+from lamina.dialects.interpret import numpy_dtype
 from lamina.passes import pass_manager
 from lamina.targets import get_target
 from lamina.targets.llvm import to_llvm_ir
@@ -51,11 +50,6 @@ def _chunks(context: int, body: int, buffers: int, sizes: int, total: int, grain
 
 _parallel = _PARALLEL(_chunks)
 _context = (ctypes.c_int64 * 8)(1, ctypes.cast(_parallel, ctypes.c_void_p).value or 0, 1, 0, 0, 0, 0, 0)
-
-
-def numpy_dtype(name: str) -> np.dtype:
-    """numpy's dtype of one of our element types."""
-    return np.dtype(ml_dtypes.bfloat16) if name == "bf16" else np.dtype(DTYPES[name].numpy)
 
 
 @dataclass

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from mlir import ir
 
-from lamina.dialects.dtypes import DTYPES, is_float
+from lamina.dialects.dtypes import DTYPES, FLOAT8, FROM_TORCH, is_float
 from lamina.dialects.interpret import numpy_dtype
 from lamina.dialects.op import Op, Sample
 from lamina.dialects.record import TensorType
@@ -43,23 +42,24 @@ def _operand(spec: Any, sample: Sample, rng: np.random.Generator) -> np.ndarray 
 
 def type_of(x: np.ndarray) -> TensorType:
     """The TensorType of an array."""
-    name = "bfloat16" if x.dtype == ml_dtypes.bfloat16 else str(x.dtype)
-    return TensorType(next(d.name for d in DTYPES.values() if d.numpy == name), x.shape)
+    return TensorType(next(d.name for d in DTYPES.values() if d.numpy == str(x.dtype)), x.shape)
 
 
 def to_torch(x: np.ndarray) -> torch.Tensor:
-    """An array as a tensor (bf16 too)."""
+    """An array as a tensor (of ml_dtypes' types too)."""
     x = np.array(x, copy=True, order="C")
-    if x.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(x.view(np.uint16)).view(torch.bfloat16)
+    name = type_of(x).dtype
+    if name == "bf16" or name in FLOAT8:
+        return torch.from_numpy(x.view(f"u{x.itemsize}")).view(getattr(torch, DTYPES[name].torch))
     return torch.from_numpy(x)
 
 
 def from_torch(x: torch.Tensor) -> np.ndarray:
-    """A tensor as an array (bf16 too)."""
+    """A tensor as an array (of ml_dtypes' types too)."""
     x = x.detach().contiguous()
-    if x.dtype == torch.bfloat16:
-        return x.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    name = FROM_TORCH[str(x.dtype).removeprefix("torch.")]
+    if name == "bf16" or name in FLOAT8:
+        return x.view(getattr(torch, f"uint{8 * x.itemsize}")).numpy().view(numpy_dtype(name))
     return x.numpy()
 
 
