@@ -56,6 +56,8 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
             x = types[node.operands[0]]  # type: ignore[index]
             if x.rank == 0 or dims.product(x.shape[node.attributes["dim"] % x.rank + 1 :]) != 1:
                 raise Unsupported("no fast GPU kernel that scans along another dim than the last yet")
+        if node.op == "grouped_matmul":
+            raise Unsupported("no fast GPU kernel of products in groups yet")
         if kind == "matmul" and types[node.results[0]].dtype == "f64":
             rows = dims.product(types[node.results[0]].shape[:-1])
             if not isinstance(rows, int) or rows > FEW_ROWS:

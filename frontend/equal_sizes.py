@@ -30,13 +30,16 @@ def unify(gm: fx.GraphModule) -> None:
 
 def _pairs(node: fx.Node) -> Iterator[tuple[Any, Any]]:
     """The sizes that are one dim of attention: of q, k and v, and of a mask that broadcasts to `[…, Sq, Skv]`."""
-    operands: Sequence[Any] = node.args
-    q, k, v = (a.meta["val"].shape for a in operands[:3])
+    q, k, v = map(_shape, node.args[:3])
     yield from _same(q, k, (-1, -3, -4))
     yield from _same(k, v, (-2, -3, -4))
-    mask = node.kwargs.get("attn_mask") or (operands[3] if len(operands) > 3 else None)
+    mask = node.kwargs.get("attn_mask") or (node.args[3] if len(node.args) > 3 else None)
     if isinstance(mask, fx.Node):
-        yield from _same((*q[:-1], k[-2]), mask.meta["val"].shape, (-1, -2, -3, -4))
+        yield from _same((*q[:-1], k[-2]), _shape(mask), (-1, -2, -3, -4))
+
+
+def _shape(node: Any) -> Sequence[Any]:
+    return node.meta["val"].shape
 
 
 def _same(a: Sequence[Any], b: Sequence[Any], dims: Sequence[int]) -> Iterator[tuple[Any, Any]]:

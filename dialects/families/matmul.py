@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from string import ascii_lowercase
 
+from ..dtypes import is_float
 from ..lazy import np, pt, wide
 from ..op import Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
@@ -92,3 +93,65 @@ class Linear(Op, name="linear", category="matmul"):
         acc = b.accumulator(x.dtype)
         y = b.contract(f"{rows}z,yz->{rows}y", x, w, acc)
         return b.cast(y if bias is None else b.add(y, b.cast(bias, acc)), x.dtype)
+
+
+class GroupedMatmul(Op, name="grouped_matmul", category="matmul"):
+    """`y[s, n] = sum_k x[s, k] * w[g, k, n]` for the rows `ends[g - 1] <= s < ends[g]` of group `g`; 0 past the last end.
+
+    `ends` ascend. What a mixture of experts computes on tokens sorted by expert.
+    """
+
+    x: Operand
+    w: Operand
+    ends: Operand
+    y: Result
+
+    numerics = "order"
+    samples = (
+        sample((10, 5), (3, 5, 7), lambda rng: np.array([3, 3, 8])),
+        sample((3, 33), (4, 33, 34), lambda rng: np.array([1, 1, 2, 3], np.int32)),
+        sample(("bf16", (9, 17)), ("bf16", (2, 17, 5)), lambda rng: np.array([4, 9])),
+        sample(("f64", (4, 3)), ("f64", (2, 3, 2)), lambda rng: np.array([0, 7])),
+    )
+
+    @staticmethod
+    def infer(x, w, ends):
+        check(x.dtype == w.dtype and is_float(x.dtype), f"x and w must be floats of one type, got {x.dtype}, {w.dtype}")
+        check(ends.dtype in ("i32", "i64"), f"ends must be i32 or i64, got {ends.dtype}")
+        check((x.rank, w.rank, ends.rank) == (2, 3, 1), "takes x [S, K], w [G, K, N] and ends [G]")
+        check(x.shape[1] == w.shape[1], f"contracts size {x.shape[1]} with size {w.shape[1]}")
+        check(ends.shape == w.shape[:1], f"{w.shape[0]} groups have {ends.shape[0]} ends")
+        return TensorType(x.dtype, (x.shape[0], w.shape[2]))
+
+    @staticmethod
+    def torch(x, w, ends):
+        limits = [0, *ends.clamp(max=len(x)).tolist(), len(x)]
+        parts = [x[a:b] @ m for a, b, m in zip(limits, limits[1:], w)]
+        return pt.cat([*parts, x.new_zeros(limits[-1] - limits[-2], w.shape[2])])
+
+    @staticmethod
+    def reference(x, w, ends):
+        y = np.zeros((x.shape[0], w.shape[2]), wide(x).dtype)
+        for start, end, matrix in zip([0, *ends], ends, w):
+            y[start:end] = wide(x[start:end]) @ wide(matrix)
+        return y.astype(x.dtype)
+
+    @staticmethod
+    def lower(b, x, w, ends):
+        (rows, k), (groups, _, n), acc = x.shape, w.shape, b.accumulator(x.dtype)
+
+        def passed(s, end, count):
+            return s.add(count, s.cast(s.le(s.cast(end, "i64"), s.cast(s.index(0), "i64")), "i64"))
+
+        def product(s, element, group, total):
+            last = s.sub(s.size(groups), 1)
+            matrix = s.maximum(s.minimum(s.cast(group, "index"), last), 0)
+            factor = s.read(w, [matrix, s.index(2), s.index(1)])
+            return s.add(total, s.mul(s.cast(element, acc), s.cast(factor, acc)))
+
+        zero = b.fill((rows,), 0, "i64")
+        group = b.generic((rows, groups), [(ends, (1,))], ["i64"], passed, (1,), [zero])
+        sums = [b.fill((rows, n), 0, acc)]
+        y = b.generic((rows, n, k), [(x, (0, 2)), (group, (0,))], [acc], product, (2,), sums)
+        inside = b.lt(b.reshape(group, (rows, 1)), groups)
+        return b.cast(b.where(inside, y, 0.0), x.dtype)

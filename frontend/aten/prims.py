@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .registry import _CONVERTERS, Value
+from .registry import Value, overloads
 
 
+@overloads("prims.convert_element_type.default")
 def convert_element_type(c: Any, x: Value, dtype: str) -> Value:
     """`x` as `dtype`."""
     return c.cast(x, dtype)
-
-
-_CONVERTERS["prims.convert_element_type.default"] = convert_element_type

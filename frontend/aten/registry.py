@@ -31,18 +31,26 @@ class Value:
 
 def aten(*names: str) -> Callable[[Converter], Converter]:
     """Register a converter for overloads such as `"add.Tensor"`; a bare name means `.default`."""
+    return overloads(*(f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names))
+
+
+def overloads(*names: str) -> Callable[[Converter], Converter]:
+    """Register a converter for overloads of any library, by full name: `"prims.convert_element_type.default"`."""
 
     def register(function: Converter) -> Converter:
         for name in names:
-            add(name, function)
+            _add(name, function)
         return function
 
     return register
 
 
 def add(name: str, function: Converter) -> None:
-    """Register one overload; twice is an error."""
-    key = f"aten.{name}" if "." in name else f"aten.{name}.default"
+    """Register one overload, named as for `aten`."""
+    aten(name)(function)
+
+
+def _add(key: str, function: Converter) -> None:
     if key in _CONVERTERS:
         raise TypeError(f"{key} has two converters: {_CONVERTERS[key].__module__} and {function.__module__}")
     _CONVERTERS[key] = function

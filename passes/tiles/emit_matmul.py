@@ -1,4 +1,4 @@
-"""Emit matmul, linear, packed_linear and pack kernels: register tiles over panels of B (see `gemm`).
+"""Emit matmul, linear, packed_linear, grouped_matmul and pack kernels: register tiles over panels of B (see `gemm`).
 
 Where B comes from:
     packed_linear              panels packed ahead of time, read in place
@@ -24,6 +24,7 @@ from .dot import dot_tile
 from .epilogue import Epilogue
 from .frame import EmitError, Frame, kernels, open_frame
 from .gemm import CHUNK_WORK, Gemm, Item
+from .grouped_matmul import GroupedMatmul
 from .lanes import multiply_lanes, multiply_pairs
 from .micro import Panel, Rows, Tile, choose_tile, store_tile
 from .narrow import Grouped, Instruction, lay_out, lay_out_columns
@@ -62,9 +63,13 @@ def emit_matmul(
     with module.context:
         for function in kernels(module, "matmul"):
             with open_frame(function) as frame:
-                root = frame.root("matmul", "linear", "packed_linear", "pack")
+                root = frame.root("matmul", "linear", "packed_linear", "grouped_matmul", "pack")
                 if root.name == "lamina.pack":
                     _emit_pack(frame, root, vector_bits, registers)
+                elif root.name == "lamina.grouped_matmul":
+                    dtype = str(ir.RankedTensorType(root.results[0].type).element_type)
+                    tile = choose_tile(numeric.compute_dtype(dtype), vector_bits, registers, by_lane)
+                    GroupedMatmul(frame, tile).emit()
                 else:
                     _Matmul(frame, read_problem(frame), vector_bits, registers, by_lane, narrow).emit()
 

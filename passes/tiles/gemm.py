@@ -20,7 +20,8 @@ fill the shared L3 cost little. Sums that wait in scratch are the dearest part: 
 ran at 92 % of the FMA peak of a Zen 3 core, with one block of 1024 at 97 %.
 
 A kernel subclasses `Gemm` and says where A's rows are (`a_rows`, `a_copy`), how to pack B (`pack`) or where to find
-it unpacked (`packs` False; `b_panel`, `first_column`), and where a sum belongs (`lead_index`).
+it unpacked (`packs` False; `b_panel`, `first_column`), and where a sum belongs (`lead_index`). Items may lie otherwise
+(`items`, `locate`).
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Item:
     column: Index
     columns: Index
     panels: Index
+    depth: Index  # K, or 0 for sums of nothing
     k_low: Index = 0
     k_high: Index = 0
     first: ir.Value | None = None  # with blocks of K: true in the first
@@ -151,10 +153,14 @@ class Gemm:
         self.column_blocks = dims.ceildiv(self.columns_dim, self.column_block)
         code.loop(self.frame.begin, self.frame.end, 1, [], self._item)
         work = 2 * self.row_block * self.column_block * (self.k_dim if isinstance(self.k_dim, int) else 256)
-        total = dims.product(self.batch) * self.row_blocks * self.column_blocks
-        self.frame.close(total, max(1, CHUNK_WORK // max(1, work)))
+        self.frame.close(self.items(), max(1, CHUNK_WORK // max(1, work)))
 
-    def _item(self, number: ir.Value) -> None:
+    def items(self) -> Dim:
+        """The number of work items."""
+        return dims.product(self.batch) * self.row_blocks * self.column_blocks
+
+    def locate(self, number: ir.Value) -> tuple[Item, ir.Value]:
+        """The item of a number, and whether its columns of B are others than those of the item before."""
         code = self.code
         row_blocks, column_blocks = code.size(self.row_blocks), code.size(self.column_blocks)
         row = code.mul(code.rem(number, row_blocks), self.row_block)
@@ -168,13 +174,18 @@ class Gemm:
             column=column,
             columns=self.column_block if divides(self.column_block, self.columns_dim) else columns,
             panels=code.ceildiv(columns, self.tile.columns),
+            depth=self.k,
         )
+        return item, code.either(code.compare("eq", number, self.frame.begin), code.compare("eq", row, 0))
+
+    def _item(self, number: ir.Value) -> None:
+        code = self.code
+        item, new_columns = self.locate(number)
         self.begin_item(item)
-        new_columns = code.either(code.compare("eq", number, self.frame.begin), code.compare("eq", row, 0))
         if self.packs:
             code.branch(new_columns, lambda: self.pack(item))
         if not self.blocked:
-            self._block(replace(item, k_high=self.k))
+            self._block(replace(item, k_high=item.depth))
             return
 
         def block(k: ir.Value) -> None:
@@ -183,7 +194,7 @@ class Gemm:
                 high = code.min(high, self.k)
             self._block(replace(item, k_low=k, k_high=high, first=code.compare("eq", k, 0)))
 
-        code.loop(0, self.k, self.k_block, [], block)
+        code.loop(0, item.depth, self.k_block, [], block)
         self._no_k(item)
         self._close_gap(item)
 
@@ -196,7 +207,7 @@ class Gemm:
     def _no_k(self, item: Item) -> None:
         """With K = 0 no block ran: the sums are zero."""
         code = self.code
-        if isinstance(self.k, int) and self.k > 0:
+        if isinstance(item.depth, int) and item.depth > 0:
             return
         size = code.mul(code.sub(item.row_end, item.row), self.column_block)
         zero = code.constant(0, self.element)
@@ -204,7 +215,7 @@ class Gemm:
         def clear() -> None:
             code.loop(0, size, 1, [], lambda i: code.store(zero, self.sums, i))
 
-        code.branch(code.compare("eq", self.k, 0), clear)
+        code.branch(code.compare("eq", item.depth, 0), clear)
 
     def _close_gap(self, item: Item) -> None:
         """Where the last panel covers columns before its first, move its sums to where they belong."""

@@ -8,9 +8,8 @@ from architectures import WIDER
 from architectures.survey import survey
 
 FAST = ("nn.TransformerEncoder, padding",)
-# What may run in eager, and why: a product whose groups depend on data, and complex numbers.
+# What may run in eager: complex numbers.
 EAGER = {
-    "transformers.grouped_mm_fallback.default",
     "aten._fft_c2c.default",
     "aten._to_copy.default",
     "aten.view_as_real.default",

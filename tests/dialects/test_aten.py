@@ -58,6 +58,14 @@ CASES = {
     "half_times_number_rounds_once": (lambda a: (a * 0.1, a + 0.1, a / 3), x(64, dtype=BF16)),
     "uint8_wraps": (lambda a: (a + a, -a, a.abs(), a - 200), torch.tensor([200, 7, 128], dtype=U8)),
     "comparisons": (lambda a, b: (a < b, a == 1, a.ne(0.5), b >= 0), ints(3, 5), x(5)),
+    # products
+    "groups_of_rows": (
+        lambda a, b, ends: torch._grouped_mm(a, b, offs=ends),
+        ints(5, 9, 8, dtype=BF16),
+        ints(9, 3, 8, 16, dtype=BF16),
+        torch.tensor([4, 4, 9], dtype=I32),
+    ),
+    "pairs_of_matrices": (torch._grouped_mm, ints(5, 3, 4, 8, dtype=BF16), ints(9, 3, 8, 16, dtype=BF16)),
     # arithmetic
     "integer_division": (
         lambda a, b: (a // b, a % b, torch.fmod(a, b), torch.div(a, b, rounding_mode="trunc")),
