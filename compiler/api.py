@@ -113,6 +113,11 @@ def target_attends(target: str) -> bool:
     return get_target(target).attends
 
 
+def target_convolves(target: str) -> bool:
+    """Whether a target computes convolutions with channels last."""
+    return get_target(target).convolves
+
+
 class _Compilation:
     """One run of the compiler: the workers, the settings sent with each job, and what comes back beside results."""
 

@@ -38,6 +38,7 @@ GRAPH_PIPELINE = (
     "lamina-materialize-results",
     "lamina-merge-linears",
     "lamina-lower-transposed-conv",
+    "lamina-channels-last",
     "lamina-pack-weights",
     "lamina-split-reductions",
     "lamina-store-by-tokens",
@@ -70,6 +71,8 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
         found = f"lamina-recognize-composites{{attention={'f16,bf16' if target.attends else 'none'}}}"
         changed = {"lamina-recognize-composites": found}
         left_out = {"lamina-pack-weights", "lamina-split-reductions"}
+        if not target.convolves:
+            left_out.add("lamina-channels-last")
         if target.attends:
             changed["lamina-form-kernels"] = "lamina-form-kernels{turned=true}"
         else:
@@ -79,7 +82,8 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
     forming = f"lamina-form-kernels{{packed={','.join(target.packed)}}}"
     changed = {"lamina-pack-weights": packing, "lamina-form-kernels": forming}
     # a CPU's tiles are packed anyway
-    return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step != "lamina-store-by-tokens")
+    left_out = {"lamina-store-by-tokens", "lamina-channels-last"}
+    return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)
 
 
 def kernel_pipeline(

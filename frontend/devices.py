@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from ..dialects import dims
+from ..dialects.families.channels_last_conv import suits_channels_last
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
@@ -41,14 +42,18 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
     """Raise Unsupported for an op that the device has no kernel for, or only one that torch's library outruns."""
     if device.type == "cpu":
         return
-    from ..compiler.api import target_attends
+    from ..compiler.api import target_attends, target_convolves
     from ..compiler.levels import GPU_KINDS
     from .cuda_launcher import index_of, target_for
 
     for node in nodes:
         category = registry(node.op).category
         kind = node.op if category == "direct" else _ROOTS.get(category)
-        if kind is not None and kind not in GPU_KINDS:
+        if kind == "conv":
+            x, w = (types[v] for v in node.operands[:2])  # type: ignore[index]
+            if not suits_channels_last(x, w, node.attributes) or not target_convolves(target_for(index_of(device))):
+                raise Unsupported("no GPU kernel that is faster than cuDNN's at this convolution")
+        elif kind is not None and kind not in GPU_KINDS:
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
         if kind == "index_put" and node.attributes["accumulate"]:
             raise Unsupported("no fast GPU kernel that adds at positions yet")

@@ -66,6 +66,11 @@ class Target:
         return True
 
     @property
+    def convolves(self) -> bool:
+        """True if convolutions are computed with channels last."""
+        return False
+
+    @property
     def packed(self) -> tuple[str, ...]:
         """The dtypes whose operands products pack, so that computing them on the way is free."""
         # dot products and squares of bf16 read both operands from memory

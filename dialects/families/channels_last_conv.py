@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
 from ..lazy import np
 from ..op import Attr, Ints, Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
 from .convolution import Conv, _output_sizes
 from .pad import Pad
+
+# the most that the copy engine adds to a place of the image, and the furthest padding, by the number of spatial dims
+REACH = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
+LONGEST_STEP = 8
+UNIT = 8  # channels, whose 16 bytes the copy engine takes
+LEAST_OUTPUTS, LEAST_K = 32, 32  # with fewer, tiles of tensor cores are mostly padding
 
 
 class ChannelsLastConv(Op, name="channels_last_conv", category="conv"):
@@ -71,3 +82,55 @@ class ChannelsLastConv(Op, name="channels_last_conv", category="conv"):
             inits=[b.fill((n, *sizes, outputs), 0, acc)],
         )
         return b.cast(y if bias is None else b.add(y, b.cast(bias, acc)), x.dtype)
+
+
+def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, Any]) -> bool:
+    """True for a `conv` of `x` and `w` that tensor cores and a copy engine compute well with channels last."""
+    outputs, *kernel = w.shape
+    if x.dtype not in ("bf16", "f16") or attributes["groups"] != 1 or attributes["transposed"]:
+        return False
+    if not isinstance(outputs, int) or outputs % UNIT or outputs < LEAST_OUTPUTS or w.rank - 2 not in REACH:
+        return False
+    if folding(x, w, attributes) is not None:
+        return True
+    sizes = [k for k in kernel if isinstance(k, int)]
+    if len(sizes) < len(kernel) or sizes[0] % UNIT or prod(sizes) < LEAST_K:
+        return False
+    return windows_fit(sizes[1:], attributes["stride"], attributes["padding"], attributes["dilation"])
+
+
+@dataclass(frozen=True)
+class Folding:
+    """How a convolution of few channels becomes one of stride 1 on `channels * step²`: squares of positions are channels.
+
+    `taps` of each spatial dim are left, of `step` places each; `rows` squares; `high` zeros are added behind the image.
+    """
+
+    step: int
+    channels: int
+    taps: tuple[int, ...]
+    rows: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+def folding(x: TensorType, w: TensorType, attributes: Mapping[str, Any]) -> Folding | None:
+    """The folding of a `conv` on images of static size with fewer channels than the copy engine takes, or None."""
+    channels, *kernel = (k for k in w.shape[1:] if isinstance(k, int))
+    sizes, stride, padding = [n for n in x.shape[2:] if isinstance(n, int)], attributes["stride"], attributes["padding"]
+    if channels >= UNIT or len(kernel) != 2 or len(sizes) != 2 or {*attributes["dilation"]} != {1}:
+        return None
+    step = stride[0]
+    if len({*stride}) != 1 or step > LONGEST_STEP:
+        return None
+    channels = next(c for c in range(channels, 2 * UNIT) if c * step * step % UNIT == 0)
+    taps = tuple(-(-k // step) for k in kernel)
+    rows = tuple((n + 2 * p - k) // step + t for n, p, k, t in zip(sizes, padding, kernel, taps))
+    high = tuple(r * step - n - p for r, n, p in zip(rows, sizes, padding))
+    return Folding(step, channels, taps, rows, high) if min(high) >= 0 else None
+
+
+def windows_fit(kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> bool:
+    """True if descriptors of the copy engine hold the windows of a convolution."""
+    reach, spans = REACH[len(kernel)], [(k - 1) * d for k, d in zip(kernel, dilation)]
+    near = all(p <= reach and s < 2 * reach and s - p <= reach for p, s in zip(padding, spans))
+    return near and max(stride) <= LONGEST_STEP

@@ -128,13 +128,17 @@ class Rules:
 
     def can_recompute(self, target: Group, group: Group, node: Node) -> bool:
         """True if `group` can be computed inside `target` wherever it is read, at no more than a little cost."""
-        if group.kind != "pointwise" or target.kind in (*ROOTS, "direct") or not self.only_read_by(group, node, target):
+        if target.kind in (*ROOTS, "direct") or not self.only_read_by(group, node, target):
+            return False
+        result = self.flow.types[node.results[0]]
+        if node.name == "materialize" and all(n.name in WINDOWED for n in group.members):  # in another order of dims
+            return not any(self.uses.stretches(v, group.members, result) for v in node.inputs)
+        if group.kind != "pointwise":
             return False
         if any(reads_buffer(node, i) for i in self.inside(node, group)):
             return False
         if target.kind == "concat":
             return True
-        result = self.flow.types[node.results[0]]
         stretched = any(self.uses.stretches(v, group.members, result) for v in node.inputs)
         return not stretched or (len(group.members) <= _STRETCHED_MEMBERS and all(map(is_cheap, group.members)))
 

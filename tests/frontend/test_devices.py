@@ -72,12 +72,25 @@ def test_masks_of_floats_on_narrow_heads_are_torchs(monkeypatch, width, mask, ou
         check_kernels(g.nodes, g.types, CUDA)
 
 
-def test_convolutions_are_torchs_on_a_gpu():
+@pytest.mark.parametrize(
+    "dtype, groups, target, ours",
+    [
+        ("bf16", 1, "sm_90a", True),
+        ("f32", 1, "sm_90a", False),
+        ("bf16", 2, "sm_90a", False),
+        ("bf16", 1, "sm_80", False),
+    ],
+)
+def test_convolutions_are_ours_with_channels_last(monkeypatch, dtype, groups, target, ours):
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: target)
     g = Graph()
-    x, w = (g.add_input(n, TensorType("bf16", s)) for n, s in (("x", (1, 3, 8, 8)), ("w", (4, 3, 3, 3))))
-    geometry = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
-    g.add_output(g.add("conv", x, w, None, **geometry, transposed=False, output_padding=()))
-    with pytest.raises(Unsupported, match="no GPU kernel of 'conv'"):
+    x, w = (g.add_input(n, TensorType(dtype, s)) for n, s in (("x", (1, 64, 8, 8)), ("w", (64, 64 // groups, 3, 3))))
+    geometry = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": groups}
+    g.add_output(g.add("conv", x, w, None, **geometry))
+    if ours:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="cuDNN"):
         check_kernels(g.nodes, g.types, CUDA)
 
 

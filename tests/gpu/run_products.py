@@ -73,6 +73,38 @@ def make_cases() -> None:
     case("f32 few rows", lambda a, b: F.linear(a, b), (wide(16, 4097), wide(1001, 4097)))
 
 
+def convolution_cases() -> None:
+    """Convolutions that `torch.compile` does not leave to cuDNN, and what joins them."""
+    image, w, v = normal(3, 64, 30, 27), normal(72, 64, 3, 3) / 24, normal(72)
+    case("3 x 3", lambda x, w, b: F.conv2d(x, w, b, padding=1), (image, w, v))
+    case("strides", lambda x, w, b: F.conv2d(x, w, b, (2, 3), 1).relu(), (image, w, v))
+    case("dilated", lambda x, w: F.conv2d(x, w, dilation=(3, 2), padding=(0, 4)), (image, w))
+    case("channels last", lambda x, w: F.conv2d(x, w), (image.to(memory_format=torch.channels_last), w))
+    case("symbolic images", lambda x, w: F.conv2d(x, w, padding=1), *((normal(n, 64, 20, 20), w) for n in (2, 5, 9)))
+    case("symbolic sizes", lambda x, w: F.conv2d(x, w, padding=1), *((normal(2, 64, n, m), w) for n, m in ((9, 30), (40, 17))))  # fmt: skip
+    case("1 x 1", lambda x, w: F.conv2d(x, w), (image, normal(40, 64, 1, 1)))
+    case("1 x 1 by 2", lambda x, w: F.conv2d(x, w, stride=2), (image, normal(40, 64, 1, 1)))
+    case("3 channels, 7 x 7 by 2", lambda x, w: F.conv2d(x, w, stride=2, padding=3), (normal(2, 3, 64, 50), normal(64, 3, 7, 7)))  # fmt: skip
+    case("1 channel", lambda x, w: F.conv2d(x, w, padding=1), (normal(5, 1, 28, 28), normal(32, 1, 3, 3)))
+    case(
+        "one dimension", lambda x, w: F.conv1d(x, w, stride=2, padding=2), (normal(3, 80, 100), normal(64, 80, 5) / 20)
+    )
+    case(
+        "three dimensions",
+        lambda x, w: F.conv3d(x, w, padding=1),
+        (normal(2, 16, 9, 8, 10), normal(32, 16, 3, 3, 3) / 20),
+    )
+    case("few positions", lambda x, w: F.conv2d(x, w, padding=1), (normal(1, 512, 4, 4), normal(512, 512, 3, 3) / 64))
+    case("f16", lambda x, w: F.conv2d(x, w, padding=1), (image.half(), w.half()))
+
+    def block(x: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        y = F.max_pool2d(F.conv2d(x, w, padding=1).relu(), 3, 2, 1)
+        z = F.conv2d(torch.cat([y, y.sigmoid()], 1), u)
+        return torch.relu(z + z.mean((2, 3), keepdim=True))
+
+    case("pool, concat, sum", block, (image, normal(64, 64, 3, 3) / 24, normal(64, 128, 1, 1) / 8))
+
+
 def check(
     function: Callable[..., torch.Tensor], sets: Sequence[Sequence[torch.Tensor]], target: str = "native"
 ) -> None:
@@ -164,6 +196,10 @@ if __name__ == "__main__":
     for name, (function, sets) in CASES.items():
         for target in TARGETS:
             failures.run(f"{name}, {target}", lambda f=function, s=sets, t=target: check(f, s, t))
+    CASES.clear()
+    convolution_cases()
+    for name, (function, sets) in CASES.items():
+        failures.run(name, lambda f=function, s=sets: check(f, s))
     for target in TARGETS:
         failures.run(f"non-finite values, {target}", lambda t=target: non_finite(t))
         failures.run(f"TF32, {target}", lambda t=target: in_tf32(t))

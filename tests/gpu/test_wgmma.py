@@ -4,6 +4,8 @@
 descriptor that it is given. A wrong stride, step or swizzle shows as a wrong element.
 """
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,11 +15,13 @@ from support.simulate_gpu import simulate
 from support.tile_kernels import kernel, tensor
 
 from lamina.dialects import dims
+from lamina.dialects.families.channels_last_conv import ChannelsLastConv
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
 from lamina.passes.gpu.hopper.tma import find_matrix
 from lamina.passes.gpu.hopper.wgmma import ROW_BYTES, SharedTile, position
 from lamina.passes.gpu.matmul.operands import place_operands
+from lamina.passes.gpu.matmul.patch_operands import PatchOperand, place_patches
 from lamina.passes.gpu.matmul.problem import read_product
 from lamina.passes.gpu.matmul.tiles import (
     CONFIGURATIONS,
@@ -197,8 +201,8 @@ def emulated(text, given):
         (op,) = kernels(module)
         made = GpuKernel(TensorGraph(op))
         p = read_product(made.graph)
-        operands = place_operands(made, p)
-        wgmma = WgmmaProduct(made, p, *operands, TILES[p.dtype], "tf32" if p.dtype == "f32" else p.dtype, None)
+        operands = place_patches(p) or place_operands(made, p)
+        wgmma = WgmmaProduct(made, p, *operands, TILES[p.dtype], None)
         wgmma.stage.op.erase()
         inputs, result = list(made.graph.inputs), tuple(p.result)
         made.finish()
@@ -216,7 +220,8 @@ def emulated(text, given):
                 source = (
                     buffers[operand.source] if isinstance(operand.source, int) else given[inputs.index(operand.source)]
                 )
-                blocks.append(block(operand, shape, source.reshape(-1), batch, first, number, wgmma.depth))
+                bring = patches if isinstance(operand, PatchOperand) else block
+                blocks.append(bring(operand, shape, source.reshape(-1), batch, first, number, wgmma.depth))
             sums += blocks[0] @ blocks[1].T
         for r in range(wgmma.tiles.m):
             if within(row + r, rows, p.m):
@@ -237,15 +242,17 @@ def within(place, limits, size):
 
 def block(operand, shape, buffer, batch, first, number, blocks):
     """What the copies of one block bring, as (rows, k)."""
-    entry = operand.matrix.entry("buffer", shape.box)
-    size = operand.matrix.bytes
+    entry = operand.entry("buffer", shape.box)
+    size = BYTES[shape.dtype]
     strides = [1, *(s // size for s in entry["strides"])]
     found = np.zeros((shape.rows, shape.depth))
     for row, _ in shape.boxes():
         at = operand.coordinates(batch, first + row, number, shape.depth, blocks)
         assert at[0] * size % 16 == 0
         inner, outer = np.meshgrid(np.arange(shape.box[0]), np.arange(shape.box[1]), indexing="ij")
-        place = [at[0] + inner, at[1] + outer, *(np.full_like(inner, x) for x in at[2:])]
+        place = [at[0] + inner, *(np.full_like(inner, x) for x in at[1:])]
+        rows = max(range(1, len(at)), key=lambda d: entry["box"][d])
+        place[rows] = place[rows] + outer
         inside = np.logical_and.reduce([(0 <= x) & (x < n) for x, n in zip(place, entry["sizes"])])
         offset = np.where(inside, sum(x * s for x, s in zip(place, strides)), 0)
         values = np.where(inside, buffer[offset].astype(np.float64), 0)
@@ -253,6 +260,31 @@ def block(operand, shape, buffer, batch, first, number, blocks):
             found[row : row + shape.box[0]] = values
         else:
             found[row : row + shape.box[1]] = values.T
+    return found
+
+
+def patches(operand, shape, buffer, batch, first, number, blocks):
+    """The same in im2col mode: positions of windows in the descriptor's box, row by row and image by image, from one on."""
+    entry = operand.entry("buffer", shape.box)
+    (channel, *start, image), moved = (
+        operand.coordinates(batch, first, number, shape.depth, blocks),
+        operand.offsets(number, shape.depth),
+    )
+    channels, *sizes, images = entry["sizes"]
+    strides = [s // 2 for s in entry["strides"]]
+    walks = [
+        range(low, n + high, step)
+        for n, low, high, step in zip(sizes, entry["lower"], entry["upper"], entry["steps"], strict=True)
+    ]
+    places = [(n, *p[::-1]) for n in range(image, images) for p in itertools.product(*walks[::-1])]
+    places = places[places.index((image, *start)) :]
+    found = np.zeros((shape.rows, shape.depth))
+    for row, (n, *place) in enumerate(places[: shape.box[1]]):
+        at = [p + m for p, m in zip(place, moved, strict=True)]
+        if all(0 <= a < size for a, size in zip(at, sizes)):
+            offset = sum(a * s for a, s in zip((*at, n), strides))
+            count = min(shape.depth, channels - channel)
+            found[row, :count] = buffer[offset + channel : offset + channel + count]
     return found
 
 
@@ -292,3 +324,32 @@ def test_a_convolution_shares_its_weights(dtype):
     types = [(dtype, x.shape), (dtype, w.shape)]
     text = kernel("conv", types, [(dtype, exact.shape)], f"{root}\nreturn %y : {tensor(dtype, exact.shape)}")
     np.testing.assert_allclose(emulated(text, [x, w]), exact, atol=1e-5 if dtype == "f32" else 1e-12)
+
+
+WINDOWS = {  # image, weights, stride, padding, dilation
+    "padded": ((2, 9, 8, 16), (40, 3, 3, 16), (1, 1), (1, 1), (1, 1)),
+    "strided": ((3, 11, 8, 72), (40, 3, 2, 72), (2, 3), (1, 0), (1, 1)),
+    "dilated": ((2, 9, 12, 8), (33, 3, 3, 8), (1, 2), (2, 1), (2, 3)),
+    "taps side by side": ((2, 7, 9, 16), (40, 4, 4, 16), (1, 1), (0, 0), (1, 1)),
+    "one element": ((2, 9, 7, 64), (40, 1, 1, 64), (2, 2), (0, 0), (1, 1)),
+    "one dimension": ((3, 30, 16), (40, 5, 16), (2,), (2,), (1,)),
+    "three dimensions": ((1, 4, 5, 6, 8), (32, 2, 3, 3, 8), (1, 2, 1), (0, 1, 1), (1, 1, 1)),
+}
+
+
+def last_conv(x, w, y, windows):
+    """A kernel of `channels_last_conv`."""
+    names = zip(("stride", "padding", "dilation"), windows, strict=True)
+    attributes = ", ".join(f"{n} = array<i64: {', '.join(map(str, v))}>" for n, v in names)
+    types = f"({tensor('bf16', x)}, {tensor('bf16', w)}) -> {tensor('bf16', y)}"
+    root = f'%y = "lamina.channels_last_conv"(%0, %1) {{{attributes}}} : {types}'
+    return kernel("conv", [("bf16", x), ("bf16", w)], [("bf16", y)], f"{root}\nreturn %y : {tensor('bf16', y)}")
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_patches_are_gathered_by_the_copy_engine(name):
+    x_shape, w_shape, *windows = WINDOWS[name]
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in (x_shape, w_shape))
+    exact = ChannelsLastConv.reference(x.astype(np.float64), w.astype(np.float64), None, *windows)
+    np.testing.assert_allclose(emulated(last_conv(x_shape, w_shape, exact.shape, windows), [x, w]), exact, atol=1e-12)

@@ -6,20 +6,22 @@ K goes by taps of the kernel, and each tap by blocks of channels. A descriptor i
     lower[d] = -padding       upper[d] = padding - (kernel - 1) * dilation, from the last place of dimension d on
 
 so one copy brings any `rows` output positions in a row, for the tap that its offsets name; places outside of the image and
-channels beyond the last are zeros. Weights `[outputs, taps, channels]` come in boxes of one tap, so that their blocks end
+channels beyond the last are zeros. Where nothing is padded, taps that lie side by side are one tap of more channels: places
+of the descriptor then overlap. Weights `[outputs, taps, channels]` come in boxes of one tap, so that their blocks end
 where the image's do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ....dialects.families.channels_last_conv import REACH, windows_fit
 from ....dialects.strides import row_major
 from ...loops.index_algebra import Ranges
 from ...loops.strided_view import View
@@ -29,9 +31,6 @@ from ..thread_values import divisible
 from .conv_product import PatchRows, Window
 from .problem import Product
 
-# what a descriptor's fields hold, by the number of spatial dimensions: corners from -reach to reach - 1, offsets below 2 * reach
-_REACH = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
-_LONGEST_STEP = 8
 BYTES = 2  # of an element
 
 
@@ -47,8 +46,12 @@ class PatchOperand:
     turned: ClassVar = False
     planes: ClassVar = (0,)
 
+    @property
+    def source(self) -> ir.Value:
+        return self.view.base
+
     def role(self, stage: GpuStage) -> str:
-        return stage.buffer_role(stage.inputs[self.view.base])
+        return stage.buffer_role(stage.inputs[self.source])
 
     def blocks(self, k: Dim, depth: int) -> Dim:
         """Blocks of `depth` elements along K."""
@@ -56,12 +59,11 @@ class PatchOperand:
 
     def entry(self, base: str, box: Sequence[int]) -> dict[str, Any]:
         """The descriptor's data; `box` is (channels, positions)."""
-        *sizes, _ = self.view.shape
         inner_first = self.windows[::-1]
         return {
             "base": base,
             "type": self.type,
-            "sizes": [self.view.offset + self.channels, *sizes[::-1]],
+            "sizes": [self.view.offset + self.channels, *(w.size for w in inner_first), self.view.shape[0]],
             "strides": [s * BYTES for s in self.view.strides[-2::-1]],
             "box": list(box),
             "swizzle": 128,
@@ -89,37 +91,41 @@ class PatchOperand:
 
 @dataclass(frozen=True)
 class TapOperand:
-    """Weights `[outputs, *kernel, channels]` that lie in an input; see `operands.Operand`."""
+    """Weights `[outputs, taps, channels]` that lie in an input; see `operands.Operand`."""
 
     view: View
     taps: int
+    channels: int
     type: str
 
     turned: ClassVar = False
     planes: ClassVar = (0,)
 
+    @property
+    def source(self) -> ir.Value:
+        return self.view.base
+
     def role(self, stage: GpuStage) -> str:
-        return stage.buffer_role(stage.inputs[self.view.base])
+        return stage.buffer_role(stage.inputs[self.source])
 
     def blocks(self, k: Dim, depth: int) -> Dim:
         """Blocks of `depth` elements along K."""
-        return self.taps * dims.ceildiv(self.view.shape[-1], depth)
+        return self.taps * -(-self.channels // depth)
 
     def entry(self, base: str, box: Sequence[int]) -> dict[str, Any]:
         """The descriptor's data; `box` is (channels, outputs)."""
-        outputs, channels = self.view.shape[0], self.view.shape[-1]
         return {
             "base": base,
             "type": self.type,
-            "sizes": [channels, self.taps, outputs],
-            "strides": [channels * BYTES, self.taps * channels * BYTES],
+            "sizes": [self.channels, self.taps, self.view.shape[0]],
+            "strides": [self.channels * BYTES, self.taps * self.channels * BYTES],
             "box": [box[0], 1, box[1]],
             "swizzle": 128,
         }
 
     def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:
         """Where the copy begins, innermost first."""
-        each = dims.ceildiv(self.view.shape[-1], depth)
+        each = -(-self.channels // depth)
         return [depth * dims.mod(block, each), dims.floordiv(block, each), row]
 
     def offsets(self, block: Dim, depth: int) -> list[Dim]:
@@ -134,25 +140,35 @@ def place_patches(product: Product) -> tuple[PatchOperand, TapOperand] | None:
     w = weights.view
     if w is None or w.offset != 0 or tuple(w.strides) != row_major(w.shape) or not _is_stored(w, product):
         return None
-    assert image.view is not None
-    taps = dims.product(x.kernel for x in image.windows)
-    assert isinstance(taps, int)
-    return PatchOperand(image.view, image.windows, image.channels, product.dtype), TapOperand(w, taps, product.dtype)
+    image = _side_by_side(image)
+    channels, taps = image.channels, dims.product(x.kernel for x in image.windows)
+    assert image.view is not None and isinstance(taps, int)
+    return (
+        PatchOperand(image.view, image.windows, channels, product.dtype),
+        TapOperand(w, taps, channels, product.dtype),
+    )
+
+
+def _side_by_side(image: PatchRows) -> PatchRows:
+    """The image with the last dimension's taps as channels, if they lie so and none is outside."""
+    view, last = image.view, image.windows[-1]
+    assert view is not None
+    if last.kernel == 1 or last.padding or last.dilation != 1 or view.strides[-2] != image.channels:
+        return image
+    merged = replace(last, size=last.size - last.kernel + 1, kernel=1)
+    return replace(image, windows=(*image.windows[:-1], merged), channels=last.kernel * image.channels)
 
 
 def _fits(image: PatchRows, product: Product) -> bool:
     """True if a descriptor holds the image's strides and the windows' reach."""
     view, unit = image.view, ALIGN_BYTES // BYTES
-    if view is None or not _is_stored(view, product) or image.channels % unit or len(image.windows) not in _REACH:
+    if view is None or not _is_stored(view, product) or image.channels % unit or len(image.windows) not in REACH:
         return False
     *outer, innermost = view.strides
     begins = isinstance(view.offset, int) and view.offset % unit == 0 and (view.offset == 0 or _within(view, outer[-1]))
     if innermost != 1 or not begins or not all(divisible(s, unit) and s != 0 for s in outer):
         return False
-    reach = _REACH[len(image.windows)]
-    spans = [(w.kernel - 1) * w.dilation for w in image.windows]
-    near = all(w.padding <= reach and s < 2 * reach for w, s in zip(image.windows, spans))
-    return near and all(s - w.padding <= reach and w.stride <= _LONGEST_STEP for w, s in zip(image.windows, spans))
+    return windows_fit(*zip(*((w.kernel, w.stride, w.padding, w.dilation) for w in image.windows)))
 
 
 def _within(view: View, pitch: Dim) -> bool:

@@ -1,0 +1,245 @@
+"""Convolutions with channels last, and what lies between them: layout propagation over a graph.
+
+Tensor cores multiply rows of channels, `[N, H, W, C]`; torch's images are `[N, C, H, W]`. A walk over the graph gives each
+value that a convolution makes, or that is computed from such values, a twin with channels last. Who has no form for that
+reads the twin through a permutation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ...dialects.families.channels_last_conv import Folding, folding, suits_channels_last
+from ...dialects.mlir_ops import attributes_of, build
+from ...dialects.mlir_types import type_of
+from ...dialects.op import normalize_dim
+from ..registry import register
+from .dataflow import Dataflow, Node, entry_functions, read_function
+from .dce import dce
+from .kernel_costs import WINDOWED
+
+
+@register
+def channels_last(module: ir.Module) -> None:
+    """Compute convolutions of 16-bit floats, and pointwise ops, pools and sums between them, with channels last.
+
+    A kernel of one element with stride 1 becomes a linear layer on channels; images of few channels are first taken apart
+    into squares of stride x stride positions, whose elements are the channels of a convolution of stride 1. Images that come with channels first are
+    copied, results of the function are copied back.
+
+    Before:
+    ```mlir
+    func.func @main(%x: tensor<2x64x8x8xbf16>, %w: tensor<32x64x1x1xbf16>) -> tensor<2x32x8x8xbf16> {
+      %0 = "lamina.conv"(%x, %w) {dilation = array<i64: 1, 1>, groups = 1 : i64, output_padding = array<i64>, padding = array<i64: 0, 0>, stride = array<i64: 1, 1>, transposed = false} : (tensor<2x64x8x8xbf16>, tensor<32x64x1x1xbf16>) -> tensor<2x32x8x8xbf16>
+      %1 = "lamina.relu"(%0) : (tensor<2x32x8x8xbf16>) -> tensor<2x32x8x8xbf16>
+      return %1 : tensor<2x32x8x8xbf16> }
+    ```
+    After:
+    ```mlir
+    func.func @main(%x: tensor<2x64x8x8xbf16>, %w: tensor<32x64x1x1xbf16>) -> tensor<2x32x8x8xbf16> {
+      %0 = "lamina.permute"(%x) {dims = array<i64: 0, 2, 3, 1>} : (tensor<2x64x8x8xbf16>) -> tensor<2x8x8x64xbf16>
+      %1 = "lamina.materialize"(%0) : (tensor<2x8x8x64xbf16>) -> tensor<2x8x8x64xbf16>
+      %2 = "lamina.reshape"(%w) {shape = ["32", "64"]} : (tensor<32x64x1x1xbf16>) -> tensor<32x64xbf16>
+      %3 = "lamina.linear"(%1, %2) : (tensor<2x8x8x64xbf16>, tensor<32x64xbf16>) -> tensor<2x8x8x32xbf16>
+      %4 = "lamina.relu"(%3) : (tensor<2x8x8x32xbf16>) -> tensor<2x8x8x32xbf16>
+      %5 = "lamina.permute"(%4) {dims = array<i64: 0, 3, 1, 2>} : (tensor<2x8x8x32xbf16>) -> tensor<2x32x8x8xbf16>
+      %6 = "lamina.materialize"(%5) : (tensor<2x32x8x8xbf16>) -> tensor<2x32x8x8xbf16>
+      return %6 : tensor<2x32x8x8xbf16> }
+    ```
+    """
+    with module.context:
+        for function in entry_functions(module):
+            flow = read_function(function)
+            if any(n.name == "conv" and _suits(flow, n) for n in flow.nodes):
+                _Walk(flow).run()
+    dce(module)
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """`[N, C, spatial…]` to `[N, spatial…, C]`."""
+    return (0, *range(2, rank), 1)
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """And back."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def _suits(flow: Dataflow, node: Node) -> bool:
+    x, w = (flow.types[v] for v in node.inputs[:2])
+    return suits_channels_last(x, w, node.attributes)
+
+
+class _Walk:
+    """One function; `last[v]` is the twin of value `v`, or in `copied` a copy of it; `first[v]` the twin seen with channels first."""
+
+    def __init__(self, flow: Dataflow):
+        self.flow = flow
+        self.last: dict[int, ir.Value] = {}
+        self.copied: dict[int, ir.Value] = {}
+        self.first: dict[int, ir.Value] = {}
+        self.node = flow.nodes[0]
+
+    def run(self) -> None:
+        """Build the twins, and let who has none read theirs."""
+        for node in self.flow.nodes:
+            self.node = node
+            twin = self._twin(node)
+            if twin is not None:
+                self.last[node.results[0]] = twin
+                continue
+            for number, v in enumerate(node.inputs):
+                if v in self.last:
+                    node.op.operands[number] = self._seen_first(v)
+        self._return()
+
+    def _return(self) -> None:
+        """Copy what is returned to the order that the caller expects."""
+        block = self.flow.function.regions[0].blocks[0]
+        terminator = block.operations[len(block.operations) - 1].operation
+        for number, v in enumerate(self.flow.returned):
+            if v in self.last:
+                made, ip = self.last[v], ir.InsertionPoint(terminator)
+                rank = self.flow.types[v].rank
+                back = build("permute", [made], {"dims": to_first(rank)}, made.owner.location, ip).results[0]
+                copy = build("materialize", [back], location=made.owner.location, ip=ip)
+                terminator.operands[number] = copy.results[0]
+
+    # -- values ------------------------------------------------------------------------------------------------
+    def _build(self, name: str, *operands: ir.Value | None, **attributes: Any) -> ir.Value:
+        op = self.node.op
+        return build(name, operands, attributes, op.location, ir.InsertionPoint(op)).results[0]
+
+    def _permute(self, value: ir.Value, dims: Sequence[int]) -> ir.Value:
+        """`value` with its dims in another order; a reshape where only dims of size 1 move."""
+        shape = type_of(value).shape
+        moved = [d for d in dims if shape[d] != 1]
+        if moved == sorted(moved):
+            return self._reshape(value, [shape[d] for d in dims])
+        return self._build("permute", value, dims=tuple(dims))
+
+    def _reshape(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
+        maker = value.owner
+        if not isinstance(maker, ir.Block) and maker.name == "lamina.reshape":
+            value = maker.operands[0]  # only the last shape counts
+        return value if type_of(value).shape == tuple(shape) else self._build("reshape", value, shape=tuple(shape))
+
+    def _seen_first(self, v: int) -> ir.Value:
+        """The twin of `v` with channels first: a view."""
+        if v not in self.first:
+            self.first[v] = self._permute(self.last[v], to_first(self.flow.types[v].rank))
+        return self.first[v]
+
+    def _stored_last(self, v: int) -> ir.Value:
+        """The twin of `v`, or a copy of it with channels last."""
+        if v not in self.last and v not in self.copied:
+            self.copied[v] = self._copy_last(self.flow.values[v])
+        return self.last.get(v) or self.copied[v]
+
+    def _copy_last(self, value: ir.Value) -> ir.Value:
+        maker = value.owner
+        if not isinstance(maker, ir.Block) and maker.name == "lamina.permute":
+            if attributes_of(maker)["dims"] == to_first(type_of(value).rank):
+                return maker.operands[0]  # it lies so
+        turned = self._permute(value, to_last(type_of(value).rank))
+        return self._build("materialize", turned) if turned.owner.name == "lamina.permute" else turned
+
+    # -- ops ---------------------------------------------------------------------------------------------------
+    def _twin(self, node: Node) -> ir.Value | None:
+        """The first result of `node` with channels last; None if it keeps its form."""
+        if node.name == "conv":
+            return self._conv(node) if _suits(self.flow, node) else None
+        if not any(v in self.last for v in node.inputs):
+            return None
+        if node.category == "pointwise" and node.name != "materialize":
+            return self._pointwise(node)
+        if node.name in WINDOWED:
+            return self._pool(node)
+        if node.category == "concat":
+            return self._concat(node)
+        if node.category == "reduction":
+            self._reduction(node)
+        return None
+
+    def _conv(self, node: Node) -> ir.Value:
+        x, w = node.inputs[:2]
+        types, a = self.flow.types, node.attributes
+        weights, bias = self.flow.values[w], self.flow.values[node.inputs[2]] if len(node.inputs) > 2 else None
+        windows = {k: a[k] for k in ("stride", "padding", "dilation")}
+        if fold := folding(types[x], types[w], a):
+            image = self._squares(self.flow.values[x], a["padding"], fold)
+            short = [t * fold.step - k for t, k in zip(fold.taps, types[w].shape[2:])]
+            weights = self._squares(weights, (0, 0), replace(fold, rows=fold.taps, high=tuple(short)))
+            windows = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
+        else:
+            image, weights = self._stored_last(x), self._copy_last(weights)
+        shape = type_of(weights).shape
+        if dims.product(shape[1:-1]) == 1 and set(windows["stride"]) == {1} and not any(windows["padding"]):
+            return self._build("linear", image, self._reshape(weights, (shape[0], shape[-1])), bias)
+        return self._build("channels_last_conv", image, weights, bias, **windows)
+
+    def _squares(self, value: ir.Value, padding: Sequence[int], fold: Folding) -> ir.Value:
+        """`[N, C, H, W]` as `[N, rows, columns, (i, j, c)]`: squares of positions with zeros around them, side by side."""
+        n, channels, *_ = type_of(value).shape
+        more = fold.channels - channels
+        value = self._build("pad", value, low=(0, 0, *padding), high=(0, more, *fold.high), value=0.0, mode="constant")
+        (rows, columns), step = fold.rows, fold.step
+        value = self._build("reshape", value, shape=(n, fold.channels, rows, step, columns, step))
+        value = self._build("permute", value, dims=(0, 2, 4, 3, 5, 1))
+        return self._reshape(self._build("materialize", value), (n, rows, columns, step * step * fold.channels))
+
+    def _pointwise(self, node: Node) -> ir.Value | None:
+        """The same op on twins; None if it reads something else that is as large as its result."""
+        result = self.flow.types[node.results[0]]
+        full = [v for v in node.inputs if self.flow.types[v].shape == result.shape]
+        if len(node.results) != 1 or result.rank < 3 or not any(v in self.last for v in full):
+            return None
+        if any(v not in self.last and v not in self.copied for v in full):
+            return None
+        operands = [None if v is None else self._broadcast(v, result.rank) for v in node.operands]
+        return self._build(node.name, *operands, **node.attributes)
+
+    def _broadcast(self, v: int, rank: int) -> ir.Value:
+        """An operand of a pointwise op with channels last, as it broadcasts to a result of `rank` dims."""
+        shape = self.flow.types[v].shape
+        if len(shape) == rank and (v in self.last or v in self.copied):
+            return self._stored_last(v)
+        if not shape:
+            return self.flow.values[v]
+        given = self._seen_first(v) if v in self.last else self.flow.values[v]
+        return self._permute(self._reshape(given, (1,) * (rank - len(shape)) + shape), to_last(rank))
+
+    def _pool(self, node: Node) -> ir.Value | None:
+        """A pool reads its operand through a permutation, and is copied as it is computed."""
+        x = node.inputs[0]
+        if x not in self.last or any(self.flow.users[r] or r in self.flow.returned for r in node.results[1:]):
+            return None
+        y = self._build(node.name, self._seen_first(x), **node.attributes)
+        return self._build("materialize", self._permute(y, to_last(type_of(y).rank)))
+
+    def _concat(self, node: Node) -> ir.Value | None:
+        if not all(v in self.last or v in self.copied for v in node.inputs):
+            return None
+        rank = self.flow.types[node.results[0]].rank
+        dim = to_last(rank).index(normalize_dim(node.attributes["dim"], rank))
+        return self._build("concat", *map(self._stored_last, node.inputs), dim=dim)
+
+    def _reduction(self, node: Node) -> None:
+        """A reduction over the spatial dims, which leaves the others in order, reads the twin itself."""
+        (x,) = node.inputs
+        rank, a = self.flow.types[x].rank, node.attributes
+        if len(node.results) != 1 or "keepdim" not in a or not isinstance(a.get("dims"), tuple):
+            return
+        reduced = {normalize_dim(d, rank) for d in a["dims"]}
+        kept = [d for d in to_last(rank) if d not in reduced]
+        if not reduced or kept != sorted(kept):
+            return
+        places = tuple(sorted(to_last(rank).index(d) for d in reduced))
+        made = self._build(node.name, self.last[x], **{**a, "dims": places, "keepdim": False})
+        node.op.results[0].replace_all_uses_with(self._reshape(made, self.flow.types[node.results[0]].shape))
