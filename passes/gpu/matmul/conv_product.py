@@ -40,7 +40,7 @@ class Window:
     dilation: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Patches(Side):
     """The input of a convolution, `[images, groups * channels, *sizes]`, as rows of patches."""
 
@@ -92,7 +92,7 @@ class Patches(Side):
         return ev.choose(inside, read, lambda: ev.empty(element), self.value, tuple(index))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PatchRows(Patches):
     """The input of a convolution with channels last, `[images, *sizes, channels]`: rows count the positions of all images."""
 
@@ -106,7 +106,7 @@ class PatchRows(Patches):
         return [image, *places, channel]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GroupWeights(Side):
     """The weights of several groups, `[groups * outputs, channels, *kernel]`; the batch is images by groups."""
 
@@ -158,9 +158,9 @@ def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product
     weights = Side(w, (), (0,), (1, *space), strided_view(w, shapes))
     image = Side(x, (0,), space, (1,), strided_view(x, shapes))
     if groups > 1 or any(w.kernel != 1 or w.stride != 1 or w.padding for w in windows):
-        image = Patches(x, (0,), space, (1,), None, groups, channels, windows)  # type: ignore[arg-type]
+        image = Patches(x, (0,), space, (1,), None, groups=groups, channels=channels, windows=windows)  # type: ignore[arg-type]
     if groups > 1:
-        weights = GroupWeights(w, (), (0,), (1, *space), None, groups, each)
+        weights = GroupWeights(w, (), (0,), (1, *space), None, groups=groups, outputs=each)
     product = Product(
         root=root,
         a=weights,
@@ -188,7 +188,7 @@ def read_channels_last(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -
     windows, space = _windows(root, sizes, kernel), tuple(range(1, len(w_shape)))
     product = Product(
         root=root,
-        a=PatchRows(x, (), (), (), strided_view(x, shapes), 1, channels, windows),  # type: ignore[arg-type]
+        a=PatchRows(x, (), (), (), strided_view(x, shapes), groups=1, channels=channels, windows=windows),  # type: ignore[arg-type]
         b=Side(w, (), (0,), space, strided_view(w, shapes)),
         bias=root.operands[2] if len(root.operands) > 2 else None,
         batch=(),
