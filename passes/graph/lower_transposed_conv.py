@@ -22,7 +22,8 @@ def lower_transposed_conv(module: ir.Module) -> None:
     With stride s an output position is `q s + p` with phase `p < s`, and of the kernel only the positions `p + s t` meet
     the input there: `y[q s + p] = sum_t w[p + s t] x[q - t]`. So a plain convolution with `ceil(k / s)` kernel positions
     computes all phases as separate channels; a permutation interleaves them and a slice takes the padding off. The
-    weights are rearranged by views and a copy, which `split-init` moves to `@init`.
+    weights are rearranged by views and a copy, which `split-init` moves to `@init`. Where a dim has a stride and a dilation d,
+    the kernel positions of a phase are not evenly spaced: there the kernel first gets `d - 1` zeros between its elements.
 
     Before:
     ```mlir
@@ -45,16 +46,16 @@ def lower_transposed_conv(module: ir.Module) -> None:
 
 def _rewrite(node: Node) -> None:
     a = node.attributes
-    stride, dilation = a["stride"], a["dilation"]
-    if any(s > 1 and d > 1 for s, d in zip(stride, dilation)):
-        return  # the kernel positions of a phase are not evenly spaced
+    stride, groups = a["stride"], a["groups"]
     b = _Builder(node.op)
     bound = list(node.op.operands)
     x, w, bias = bound[0], bound[1], bound[2] if len(bound) > 2 else None
-    w_shape = type_of(w).shape
-    kernel, groups = [k for k in w_shape[2:] if isinstance(k, int)], a["groups"]
-    if len(kernel) < len(w_shape) - 2:
+    if not all(isinstance(k, int) for k in type_of(w).shape[2:]):
         return
+    spread = [d if s > 1 else 1 for s, d in zip(stride, a["dilation"])]
+    dilation = tuple(1 if s > 1 else d for s, d in zip(stride, a["dilation"]))
+    w = _spread_kernel(b, w, spread) if any(d > 1 for d in spread) else w
+    kernel: tuple[Any, ...] = type_of(w).shape[2:]
     out = type_of(node.op.results[0]).shape
     # stride 1 with enough kernel takes the padding off inside; else the slice at the end does
     direct = all(s == 1 and (k - 1) * d >= p for s, k, d, p in zip(stride, kernel, dilation, a["padding"]))
@@ -68,8 +69,8 @@ def _rewrite(node: Node) -> None:
     weights = _phase_weights(b, w, kernel, groups, stride, taps)
     phases = dims.product(stride)
     if bias is not None and phases != 1:
-        spread = b("expand", b("reshape", bias, shape=(out[1], 1)), shape=(out[1], phases))
-        bias = b("reshape", spread, shape=(out[1] * phases,))
+        repeated = b("expand", b("reshape", bias, shape=(out[1], 1)), shape=(out[1], phases))
+        bias = b("reshape", repeated, shape=(out[1] * phases,))
     ones = (1,) * len(stride)
     y = b("conv", x, weights, bias, stride=ones, padding=padding, dilation=dilation, groups=groups)
     if phases != 1:
@@ -97,6 +98,17 @@ def _taps(kernel: int, stride: int, dilation: int, padding: int, extra: int) -> 
     if stride == 1:
         return kernel + max(0, -((padding - extra) // dilation))
     return max(-(-kernel // stride), -(-(kernel + extra - padding) // stride))
+
+
+def _spread_kernel(b: _Builder, w: ir.Value, steps: Sequence[int]) -> ir.Value:
+    """`w` with `step - 1` zeros between the elements of each spatial dim."""
+    front, kernel = type_of(w).shape[:2], [k for k in type_of(w).shape[2:] if isinstance(k, int)]
+    w = b("reshape", w, shape=(*front, *(size for k in kernel for size in (k, 1))))
+    after = (0, 0, *(size for step in steps for size in (0, step - 1)))
+    w = b("pad", w, low=(0,) * len(after), high=after, value=0.0, mode="constant")
+    w = b("reshape", w, shape=(*front, *(k * step for k, step in zip(kernel, steps))))
+    sizes = (*front, *((k - 1) * step + 1 for k, step in zip(kernel, steps)))
+    return b("slice", w, starts=(0,) * len(sizes), sizes=sizes, steps=(1,) * len(sizes))
 
 
 def _phase_weights(

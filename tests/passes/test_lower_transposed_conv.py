@@ -21,6 +21,9 @@ from lamina.passes.graph.lower_transposed_conv import lower_transposed_conv
         ((1, 4, 7), (4, 2, 5), dict(stride=(3,), output_padding=(2,))),
         ((1, 4, 5), (4, 2, 1), dict(padding=(1,))),
         ((1, 2, 5), (2, 2, 2), dict(dilation=(3,), output_padding=(2,))),
+        ((1, 4, 5), (4, 2, 3), dict(stride=(2,), dilation=(2,), padding=(1,), output_padding=(1,))),
+        ((1, 4, 4, 5), (4, 2, 3, 2), dict(stride=(2, 1), dilation=(3, 2), padding=(2, 1), groups=2)),
+        ((1, 2, 4), (2, 3, 1), dict(stride=(3,), dilation=(2,), output_padding=(2,))),
         ((1, 4, 3, 4, 3), (4, 2, 3, 3, 3), dict(stride=(1, 2, 1), padding=(1, 1, 1), groups=2)),
     ],
 )
@@ -43,13 +46,3 @@ def test_equals_eager(x, w, options):
     order = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     exact = torch.convolution(*map(torch.from_numpy, arrays), *(full[k] for k in order))
     np.testing.assert_allclose(got, exact.numpy(), rtol=1e-12, atol=1e-12)
-
-
-def test_stays_where_phases_are_uneven():
-    graph = Graph()
-    x, w = graph.add_input("x", TensorType("f32", (1, 2, 5))), graph.add_input("w", TensorType("f32", (2, 2, 3)))
-    graph.add_output(graph.add("conv", x, w, None, stride=(2,), padding=(0,), dilation=(2,), transposed=True))
-    module = import_graph(graph, context())
-    before = str(module)
-    lower_transposed_conv(module)
-    assert str(module) == before
