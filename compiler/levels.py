@@ -73,9 +73,8 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
         left_out = {"lamina-pack-weights", "lamina-split-reductions"}
         if not target.convolves:
             left_out.add("lamina-channels-last")
-        if target.attends:
-            changed["lamina-form-kernels"] = "lamina-form-kernels{turned=true}"
-        else:
+        changed["lamina-form-kernels"] = f"lamina-form-kernels{{turned={str(target.attends).lower()} gpu=true}}"
+        if not target.attends:
             left_out.add("lamina-store-by-tokens")
         return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"

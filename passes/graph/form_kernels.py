@@ -33,11 +33,11 @@ _RANK = {"rows": 1, "pointwise": 2}  # roots come first
 
 
 @register
-def form_kernels(module: ir.Module, turned: bool = False, packed: tuple[str, ...] = ()) -> None:
+def form_kernels(module: ir.Module, turned: bool = False, packed: tuple[str, ...] = (), gpu: bool = False) -> None:
     """Give every op that computes something the number of its kernel, in an order that can run.
 
     `turned`: the emitter of attention can store its result with the dims permuted. `packed`: the dtypes whose operands
-    products pack, and may compute at that.
+    products pack, and may compute at that. `gpu`: short chains on small tensors are computed again by who reads them.
 
     Before:
     ```mlir
@@ -57,15 +57,15 @@ def form_kernels(module: ir.Module, turned: bool = False, packed: tuple[str, ...
     with module.context:
         i64 = ir.IntegerType.get_signless(64)
         for function in entry_functions(module):
-            groups = group_ops(read_function(function), turned, frozenset(packed))
+            groups = group_ops(read_function(function), turned, frozenset(packed), gpu)
             for number, group in enumerate(groups.ordered()):
                 for node in group.members:
                     node.op.attributes["lamina.kernel"] = ir.IntegerAttr.get(i64, number)
 
 
-def group_ops(flow: Dataflow, turned: bool = False, packed: frozenset[str] = frozenset()) -> Groups:
-    """Group the ops of one function; `turned` and `packed` as for `form_kernels`."""
-    former = _Former(flow, turned, packed)
+def group_ops(flow: Dataflow, turned: bool = False, packed: frozenset[str] = frozenset(), gpu: bool = False) -> Groups:
+    """Group the ops of one function; options as of `form_kernels`."""
+    former = _Former(flow, turned, packed, gpu)
     for node in flow.nodes:
         if former.uses.is_grouped(node):
             former.place(node)
@@ -74,11 +74,11 @@ def group_ops(flow: Dataflow, turned: bool = False, packed: frozenset[str] = fro
 
 
 class _Former:
-    def __init__(self, flow: Dataflow, turned: bool, packed: frozenset[str]):
+    def __init__(self, flow: Dataflow, turned: bool, packed: frozenset[str], gpu: bool):
         self.flow, self.packed = flow, packed
         self.uses = Uses(flow)
         self.groups = Groups()
-        self.rules = Rules(flow, self.uses, self.groups, turned)
+        self.rules = Rules(flow, self.uses, self.groups, turned, gpu)
 
     def place(self, node: Node) -> None:
         """Put `node` into a kernel of a producer, or into a new one; then let that take in other producers."""

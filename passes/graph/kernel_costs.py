@@ -13,6 +13,8 @@ CHEAP = frozenset(
     "add sub mul neg abs sign cast where clamp maximum minimum relu logical_not logical_and logical_or logical_xor "
     "bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right eq ne lt le gt ge isnan isinf isfinite".split()
 )
+# A few instructions in f32 and narrower floats on a GPU.
+_QUICK = frozenset("sqrt rsqrt reciprocal div".split())
 # Windows over spatial dims: their result is pointwise in the output, each element a reduction.
 WINDOWED = frozenset({"max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"})
 _INLINE_CONSTANT = 16  # elements; more are a buffer, since a kernel would carry the data in its code
@@ -33,6 +35,12 @@ def is_creation(node: Node, type: TensorType) -> bool:
 def is_cheap(node: Node) -> bool:
     """True for a pointwise op that may be computed again."""
     return node.category == "pointwise" and node.name in CHEAP
+
+
+def is_quick(node: Node, types: Sequence[TensorType]) -> bool:
+    """True for a pointwise op that a GPU computes in a few instructions."""
+    wide = any(types[v].dtype in ("f64", "i64", "u64") for v in (*node.inputs, *node.results))
+    return node.category == "pointwise" and (node.name in CHEAP or (node.name in _QUICK and not wide))
 
 
 def is_widening(node: Node, types: Sequence[TensorType]) -> bool:

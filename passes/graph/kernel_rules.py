@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...dialects.dims import product
 from .dataflow import Dataflow, Node
-from .kernel_costs import WINDOWED, is_cheap, reads_buffer
+from .kernel_costs import WINDOWED, is_cheap, is_quick, reads_buffer
 from .kernel_groups import ROOTS, Group, Groups
 from .kernel_spaces import (
     Axes,
@@ -23,14 +23,16 @@ from .kernel_uses import Uses
 
 _REDUCING = ("reduction", "row")
 _STRETCHED_MEMBERS = 4  # cheap ops that may be computed more than once per element
+_SCALES, _SCALE_MEMBERS = 1 << 14, 12  # elements, and quick ops of each, that save a launch on GPUs
 _FEW_ROWS, _LONG_ROW = 8, 32768  # with fewer rows that are longer, rows alone do not fill the machine
 
 
 class Rules:
     """Questions about ops of one function and its groups so far; nothing is changed here."""
 
-    def __init__(self, flow: Dataflow, uses: Uses, groups: Groups, turned: bool):
+    def __init__(self, flow: Dataflow, uses: Uses, groups: Groups, turned: bool, gpu: bool):
         self.flow, self.uses, self.groups = flow, uses, groups
+        self.gpu = gpu  # a launch costs more than what little is computed again
         self.turned = turned  # attention can store its result with the dims permuted
 
     # -- an op and a group ------------------------------------------------------------------------------------
@@ -140,7 +142,11 @@ class Rules:
         if target.kind == "concat":
             return True
         stretched = any(self.uses.stretches(v, group.members, result) for v in node.inputs)
-        return not stretched or (len(group.members) <= _STRETCHED_MEMBERS and all(map(is_cheap, group.members)))
+        if not stretched or (len(group.members) <= _STRETCHED_MEMBERS and all(map(is_cheap, group.members))):
+            return True
+        size = product(group.space)  # as the scales and shifts that a norm of inference makes of its statistics
+        few = isinstance(size, int) and size <= _SCALES and len(group.members) <= _SCALE_MEMBERS
+        return self.gpu and few and all(is_quick(n, self.flow.types) for n in group.members)
 
     def only_read_by(self, group: Group, node: Node, target: Group) -> bool:
         """True if all results of `group` are read by `node`, `target` and the group itself alone."""
