@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 _HEAD = struct.Struct("<II")
 
+FORK, FORK_GPU = b"f", b"g"  # what the zygote is asked for, with the descriptors of a worker's socket and log
+
 
 class Message(NamedTuple):
     """A header of plain data and blobs."""

@@ -2,8 +2,8 @@
 
 One zygote process (`worker.py`) is started with `subprocess`, which unlike `multiprocessing` needs no main guard, works
 in scripts read from standard input and in daemonic processes. Workers are forked from it on demand, as many as there
-are CPUs, all alike: any worker does any job. `warm()` starts all of it and returns at once, so that the 0.3 s that the
-imports take are hidden behind tracing.
+are CPUs, all alike: any worker does any job. `start()` starts the zygote and `warm()` workers too; both return at once,
+so that the 0.5 s that the imports take are hidden behind tracing.
 
     for job, reply in pool().run(jobs): …      # in order of completion; a death is a `Died` in place of the reply
 
@@ -14,6 +14,7 @@ of the user's process (a DataLoader worker) forgets the pool and starts its own 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import select
 import socket
@@ -28,9 +29,11 @@ from typing import IO, Any
 
 from . import messages, options
 from .errors import WorkerError
-from .messages import Message
+from .messages import FORK, FORK_GPU, Message
 
 Job = Message  # header["job"] names a function of `jobs.py`
+
+EARLY = 16  # workers that `warm` forks at most: models have 10 to 20 different kernels, and a worker takes memory
 
 # What the zygote runs: our import path first, then the worker. With `-m`, Python would put the working directory,
 # and any `json.py` of the user's in it, on the path.
@@ -71,11 +74,20 @@ class Pool:
         self._all: set[Worker] = set()
         self._control: socket.socket | None = None
         self._zygote: subprocess.Popen[bytes] | None = None
+        self._request = FORK
 
-    def warm(self) -> None:
-        """Start the zygote and all workers in the background."""
+    def start(self) -> None:
+        """Start the zygote in the background."""
         with self._changed:
-            while len(self._all) < self.size:
+            if not self._alive():
+                self._start_zygote()
+
+    def warm(self, gpu: bool = False) -> None:
+        """Start the zygote and workers in the background; with `gpu` they are about to compile for one."""
+        with self._changed:
+            if gpu:
+                self._request = FORK_GPU
+            while len(self._all) < min(self.size, EARLY):
                 self._idle.append(self._fork())
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Message | Died]]:
@@ -156,10 +168,10 @@ class Pool:
         log = tempfile.TemporaryFile(buffering=0)
         with theirs:
             for last in (False, True):
-                if not self._zygote or self._zygote.poll() is not None:
+                if not self._alive():
                     self._start_zygote()
                 try:
-                    socket.send_fds(self._control, [b"f"], [theirs.fileno(), log.fileno()])  # type: ignore[list-item]
+                    socket.send_fds(self._control, [self._request], [theirs.fileno(), log.fileno()])  # type: ignore[list-item]
                     break
                 except OSError as error:
                     if last:
@@ -168,6 +180,9 @@ class Pool:
         worker = Worker(ours, log)
         self._all.add(worker)
         return worker
+
+    def _alive(self) -> bool:
+        return self._zygote is not None and self._zygote.poll() is None
 
     def _start_zygote(self) -> None:
         if not sys.executable:
@@ -192,7 +207,10 @@ _WAY_OUT = "LAMINA_INPROCESS=1 compiles in this process"
 class InProcess:
     """A pool that is this process, for debugging: a crash of MLIR is a crash of the program."""
 
-    def warm(self) -> None:
+    def start(self) -> None:
+        pass
+
+    def warm(self, gpu: bool = False) -> None:
         pass
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Message | Died]]:
@@ -237,9 +255,15 @@ def pool() -> Pool | InProcess:
         return _holder.pool
 
 
-def warm() -> None:
+def start() -> None:
+    """Begin to start workers: what takes longest, and is the same for all targets. An error is left to the first job."""
+    with contextlib.suppress(WorkerError):
+        pool().start()
+
+
+def warm(gpu: bool = False) -> None:
     """Start the workers in the background, so that they are ready when something is to be compiled."""
-    pool().warm()
+    pool().warm(gpu)
 
 
 def _cpu_count() -> int:

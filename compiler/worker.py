@@ -1,8 +1,9 @@
 """The process that compiles: imports MLIR and LLVM once, then forks a worker for each one that is asked for.
 
 `python -m lamina.compiler.worker FD` is the *zygote*. On the socket FD it receives pairs of file descriptors (a
-worker's socket and its log), and forks a worker for each, which takes a few milliseconds: MLIR is imported, and no
-Context exists yet (a fork with a live Context hangs). A worker answers messages on its socket, one after another:
+worker's socket and its log) with a byte, FORK or FORK_GPU, and forks a worker for each, which takes a few milliseconds:
+MLIR is imported, for FORK_GPU also what GPUs need, and no Context exists (a fork with a live one hangs). A worker
+answers messages on its socket, one after another:
 
     {"job": name, "timeout": seconds, …} + blobs  →  {…} + blobs   or   {"error": {"type", "message"}}
 
@@ -24,7 +25,7 @@ import traceback
 from typing import Any
 
 from . import messages
-from .messages import Message
+from .messages import FORK_GPU, Message
 
 # Address space that one worker may take beyond what it starts with. The largest kernel of the model zoo needs 0.4 GiB.
 MEMORY_LIMIT = 8 << 30
@@ -43,6 +44,8 @@ def main(arguments: list[str]) -> None:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not data:
             return
+        if data == FORK_GPU and not broken:
+            broken = import_gpu()
         if broken:
             os.write(descriptors[1], broken.encode())  # and the closed socket says that this worker is dead
         elif os.fork() == 0:
@@ -59,6 +62,17 @@ def import_compiler() -> str:
 
         jobs.import_all()
         gc.freeze()  # collections in the workers must not copy these pages
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+def import_gpu() -> str:
+    """Import what jobs for GPUs need beside it; returns what went wrong, or ""."""
+    try:
+        from . import jobs
+
+        jobs.import_gpu()
     except Exception:
         return traceback.format_exc()
     return ""

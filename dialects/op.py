@@ -23,6 +23,7 @@ This module imports neither numpy nor MLIR, so the frontend can read the registr
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -229,10 +230,10 @@ def normalize(value: Any) -> Any:
 
 def _fields(cls: type[Op]) -> list[Field]:
     fields = []
-    hints = typing.get_type_hints(cls)
     for base in reversed(cls.__mro__):
-        for name in base.__dict__.get("__annotations__", {}):
-            kind = hints[name]
+        if base is Op:
+            continue  # its annotations are of the parts of a class, no fields
+        for name, kind in inspect.get_annotations(base, eval_str=True).items():
             if kind in (Operand, OptionalOperand, Variadic, Result):
                 fields.append(Field(name, kind))
             elif typing.get_origin(kind) is Attr:

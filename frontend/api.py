@@ -84,6 +84,7 @@ def compile(  # noqa: A001
     `dynamic_shapes` is torch.export's. Parameters are used as they are at each call.
     """
     module = function if isinstance(function, torch.nn.Module) else _Function(function)
+    launcher.prepare(any(isinstance(a, torch.Tensor) and a.is_cuda for a in args))
     with torch.no_grad():
         program = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     name, symbols = getattr(function, "__name__", "main"), symbol_names(program, dynamic_shapes)

@@ -18,6 +18,7 @@ from ..runtime.gpu_launches import Launches, device_words
 from ..runtime.gpu_program import DEVICE_ALIGN
 from . import native_entry, weights
 from .cuda_entry_code import cuda_entry_ir
+from .entry_image import entry_image
 from .entry_table import CUDA_SLOT
 from .native_entry import Support, Table
 
@@ -113,6 +114,11 @@ class _CudaTable(Table):
         )
 
 
+def prepare() -> None:
+    """Begin to compile the entry."""
+    entry_image(cuda_entry_ir, "cuda_entry")
+
+
 @functools.cache
 def _support(kind: str) -> Support | None:
     """What tables on devices of a kind share, less what each device adds."""
@@ -122,4 +128,4 @@ def _support(kind: str) -> Support | None:
         found |= addresses(native_entry.torch_library(library), _TORCH_GPU)
     except (OSError, AttributeError):
         return None
-    return native_entry.support(cuda_entry_ir(), "cuda_entry", found)
+    return native_entry.support(cuda_entry_ir, "cuda_entry", found)

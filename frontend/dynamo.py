@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..compiler import pool
 from . import compat, glue, launcher, values
 from .aten.registry import Unsupported
 from .convert import convert
@@ -79,7 +80,8 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) 
     if lost := compat.lost_writes(gm):
         COUNTERS.failure(f"a graph runs in eager: AOTAutograd would lose its writes {lost}")
         return gm.forward
-    _warm_workers()
+    if not _interpreting():
+        launcher.prepare(any(isinstance(e, torch.Tensor) and e.is_cuda for e in example_inputs))
     gradients = torch.is_grad_enabled() and any(_requires_grad(e) for e in example_inputs)
     try:
         if not gradients:
@@ -210,7 +212,7 @@ class _PartMaker:
     def _load(self, part: Part, nodes: list[fx.Node], mutations: list[Any]) -> Callable[..., Any]:
         from ..compiler.errors import CompileError
 
-        if os.environ.get("LAMINA_INTERPRET", "") not in ("", "0"):
+        if _interpreting():
             return interpret(part)
         try:
             compile = self.options.compile.with_tf32() if compat.allows_tf32() else self.options.compile
@@ -243,20 +245,22 @@ def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _warm_workers() -> None:
-    """Start the compile workers, so that their start-up is hidden behind tracing."""
-    if os.environ.get("LAMINA_INTERPRET", "") in ("", "0"):
-        from ..compiler import pool
-
-        pool.warm()
+def _interpreting() -> bool:
+    """True if LAMINA_INTERPRET asks to run records by the ops' references."""
+    return os.environ.get("LAMINA_INTERPRET", "") not in ("", "0")
 
 
 def register() -> None:
-    """Make `backend="lamina"` known to torch also where the package's entry points are not installed."""
+    """Make `backend="lamina"` known to torch also where the package's entry points are not installed.
+
+    Who asks for the backend is about to compile: workers begin to start while Dynamo traces.
+    """
     from torch._dynamo.backends import registry
 
     if "lamina" not in registry._BACKENDS:
         registry.register_backend(backend, name="lamina")
+    if not _interpreting():
+        pool.start()
 
 
 register()

@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
+from ..compiler import pool
 from ..compiler.api import Program, compile_graph, target_device
-from ..compiler.options import Options
+from ..compiler.options import Options, in_process
 from ..dialects.dtypes import size as item_size
 from ..dialects.strides import row_major
 from ..runtime.errors import LaminaRuntimeError
@@ -35,6 +36,15 @@ def count(program: Program) -> None:
     COUNTERS.add("cached_parts", program.cached)
     COUNTERS.add("kernels", len(kernels))
     COUNTERS.add("plain_kernels", sum(bool(k["reason"]) for k in kernels))
+
+
+def prepare(gpu: bool) -> None:
+    """Begin to start workers and to compile what calls parts, since a part for the CPU, or a GPU, is about to come."""
+    from . import cuda_entry, native_entry
+
+    if not in_process():
+        pool.warm(gpu)
+        (cuda_entry if gpu else native_entry).prepare()
 
 
 def compile_part(

@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
+from ..compiler.errors import CompileError
 from ..runtime import entry
 from ..runtime.entry import SHARED, TINY, Chain, addresses
 from ..runtime.loader import Image
 from . import compat, weights
 from .entry_code import entry_ir
+from .entry_image import entry_image
 from .entry_table import ARGUMENT_WORDS, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT
 from .launcher import Call, Native, eager_error
 
@@ -194,12 +196,17 @@ class _CpuTable(Table):
         )
 
 
+def prepare() -> None:
+    """Begin to compile the entry."""
+    entry_image(entry_ir, "native_entry")
+
+
 @functools.cache
 def _support() -> Support | None:
-    return support(entry_ir(), "native_entry", {})
+    return support(entry_ir, "native_entry", {})
 
 
-def support(code: str, name: str, more: dict[str, int]) -> Support | None:
+def support(code: Callable[[], str], name: str, more: dict[str, int]) -> Support | None:
     """What tables for the entry with LLVM IR `code` share, with `more` slots; None if this torch lacks something."""
     weights.watch()  # a forked child must not run with its parent's threads: the epoch changes there
     offset = compat.tensor_offset()
@@ -220,10 +227,8 @@ def support(code: str, name: str, more: dict[str, int]) -> Support | None:
         function = getattr(torch_cpu, f"aoti_torch_dtype_{str(dtype).removeprefix('torch.')}", None)
         if function is not None:
             codes[dtype] = function()
-    from ..compiler.api import CompileError, compile_llvm
-
     try:
-        image = Image(compile_llvm(code, ["lamina_entry"], name=name), name)
+        image = Image(entry_image(code, name).result(), name)
     except CompileError:
         return None
     return Support(image, entry.method(image.address("lamina_entry")), slots, codes)
