@@ -1,17 +1,20 @@
-"""Matrix products. Sums are in f32 for f16 and bf16 and are rounded once; integers wrap."""
+"""Matrix products. Sums are in f32 for f16, bf16 and f8…, and are rounded once; integers wrap."""
 
 from __future__ import annotations
 
 from string import ascii_lowercase
 
-from ..dtypes import is_float
+from ..dtypes import FLOAT8, is_float
 from ..lazy import np, pt, wide
 from ..op import Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
 
 
 class Matmul(Op, name="matmul", category="matmul"):
-    """`y[…, m, n] = sum_k a[…, m, k] * b[…, k, n]`; the leading dims are equal (the frontend expands them)."""
+    """`y[…, m, n] = sum_k a[…, m, k] * b[…, k, n]`; the leading dims are equal (the frontend expands them).
+
+    Floats of 8 bits, of two formats or one, have a result of f32.
+    """
 
     a: Operand
     b: Operand
@@ -28,29 +31,33 @@ class Matmul(Op, name="matmul", category="matmul"):
         sample(("f64", (3, 4)), ("f64", (4, 2))),
         sample(("i32", (3, 4)), ("i32", (4, 2)), low=-9, high=9),
         sample(("u8", (3, 4)), ("u8", (4, 2)), low=0, high=200),
+        sample(("f8E4M3FN", (3, 40)), ("f8E5M2", (40, 5))),
+        sample(("f8E4M3FNUZ", (2, 3, 4)), ("f8E4M3FNUZ", (2, 4, 2))),
     )
 
     @staticmethod
     def infer(a, b):
-        check(a.dtype == b.dtype, f"operands have types {a.dtype} and {b.dtype}; cast one")
+        float8 = a.dtype in FLOAT8 and b.dtype in FLOAT8
+        check(a.dtype == b.dtype or float8, f"operands have types {a.dtype} and {b.dtype}; cast one")
         check(a.dtype != "bool", "is not defined on bool")
         check(a.rank >= 2 and a.rank == b.rank, f"takes tensors of equal rank ≥ 2, got ranks {a.rank} and {b.rank}")
         check(a.shape[:-2] == b.shape[:-2], f"leading dims {list(a.shape[:-2])} and {list(b.shape[:-2])} differ")
         check(a.shape[-1] == b.shape[-2], f"contracts size {a.shape[-1]} with size {b.shape[-2]}")
-        return TensorType(a.dtype, (*a.shape[:-1], b.shape[-1]))
+        return TensorType("f32" if float8 else a.dtype, (*a.shape[:-1], b.shape[-1]))
 
     @staticmethod
     def torch(a, b):
-        return pt.matmul(a, b)
+        return pt.matmul(a.float(), b.float()) if a.itemsize == 1 and a.is_floating_point() else pt.matmul(a, b)
 
     @staticmethod
     def reference(a, b):
-        return np.matmul(wide(a), wide(b)).astype(a.dtype)
+        return np.matmul(wide(a), wide(b)).astype(np.float32 if a.dtype.name.startswith("float8") else a.dtype)
 
     @staticmethod
     def lower(builder, a, b):
         batch = ascii_lowercase[: a.rank - 2]
-        return builder.contract(f"{batch}xz,{batch}zy->{batch}xy", a, b)
+        dtype = "f32" if a.dtype in FLOAT8 else a.dtype
+        return builder.contract(f"{batch}xz,{batch}zy->{batch}xy", a, b, dtype)
 
 
 class Linear(Op, name="linear", category="matmul"):

@@ -46,7 +46,7 @@ def scaled_mm(
     require(scale_result is None, "a scale of the result")
     dtype = out_dtype or c.type(a).dtype
     require(dtype not in FLOAT8 or dtype == "f8E4M3FN", "a result of 8 bits that overflows as the device has it")
-    y = T(c, a).to("f32").matmul(T(c, b).to("f32"))
+    y = T(c, a).matmul(T(c, b))
     for scale, rows in ((scale_a, (m, 1)), (scale_b, (1, n))):
         s = T(c, scale)
         require(s.dtype == "f32", f"scales of {s.dtype}")

@@ -71,7 +71,7 @@ def read_problem(frame: Frame) -> Problem:
         k=a_shape[-1],
         n=ir.IntegerAttr(root.attributes["size"]).value if packed else b_shape[-2] if linear else b_shape[-1],
         # the storage type's name is enough: sums of unsigned ints have the same low bits
-        dtype=str(ir.RankedTensorType(a.type).element_type),
+        dtype=str(ir.RankedTensorType(root.results[0].type).element_type),
         a_view=a_view,
         b_view=b_view,
         b_is_nk=linear,

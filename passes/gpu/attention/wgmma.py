@@ -284,7 +284,7 @@ class FlashAttention:
         sums = undefined(self.ptx, self.tiles.keys)
         for step in range(self.tiles.depth // STEP):
             a, c = q.at(self.q_start, 0, step), k.at(k_start, 0, step)
-            sums = self.ptx.wgmma(sums, a, c, self.tiles.keys, self.attention.product.dtype, fresh=step == 0)
+            sums = self.ptx.wgmma(sums, a, c, self.tiles.keys, self.attention.product.factors, fresh=step == 0)
         self.ptx.wgmma_commit()
         return sums
 

@@ -2,7 +2,7 @@
 
     ptx = Ptx(stage)
     ptx.tma_load(ptx.shared(0), descriptor, (k, m), full)       # coordinates innermost first
-    sums = ptx.wgmma(sums, a, b, 128, "bf16")
+    sums = ptx.wgmma(sums, a, b, 128, ("bf16", "bf16"))
 
 Sizes, offsets and coordinates are `Dim`s over the builder's symbols; the instructions themselves take i32 and i64. An
 instruction that MLIR has no op for, or whose op hides a dependence, is inline assembly.
@@ -231,22 +231,22 @@ class Ptx:
         return [self.pack(done[i : i + size]) for i in range(0, count, size)]
 
     def wgmma(
-        self, sums: ir.Value, a: ir.Value, c: ir.Value, n: int, dtype: str, turned: tuple[bool, bool] = (False, False),
-        fresh: bool = False,
+        self, sums: ir.Value, a: ir.Value, c: ir.Value, n: int, dtypes: tuple[str, str],
+        turned: tuple[bool, bool] = (False, False), fresh: bool = False,
     ) -> ir.Value:  # fmt: skip
         """`sums + A B` of 64 x n in f32; `a` and `c` describe A and B in shared memory, `turned` says which are K by rows.
 
-        If `fresh` it is `A B`, whatever the sums were.
+        If `fresh` it is `A B`, whatever the sums were. `dtypes` of A and B differ for floats of 8 bits only.
         """
-        b, k = self.b, {"bf16": 16, "f16": 16, "tf32": 8}[dtype]
+        b, k = self.b, {"bf16": 16, "f16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32}[dtypes[0]]
         one = b.attribute("#nvvm.wgmma_scale_in<one>")
         return b.value(
             "nvvm.wgmma.mma_async",
             (sums, a, c),
             sums.type,
             shape=b.attribute(f"#nvvm.shape<m = 64, n = {n}, k = {k}>"),
-            typeA=b.attribute(f"#nvvm.wgmma_type<{dtype}>"),
-            typeB=b.attribute(f"#nvvm.wgmma_type<{dtype}>"),
+            typeA=b.attribute(f"#nvvm.wgmma_type<{dtypes[0]}>"),
+            typeB=b.attribute(f"#nvvm.wgmma_type<{dtypes[1]}>"),
             typeD=b.attribute("#nvvm.wgmma_type<f32>"),
             scaleA=one,
             scaleB=one,

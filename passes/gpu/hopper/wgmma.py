@@ -24,7 +24,7 @@ ROW_BYTES = 128
 STEP_BYTES = 32  # along K, of one product
 TURNED_STEP_BYTES = 16 * ROW_BYTES
 ATOM_BYTES = 8 * ROW_BYTES  # of the swizzle
-DTYPE_BYTES = {"bf16": 2, "f16": 2, "tf32": 4}
+DTYPE_BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
 SWIZZLE_128 = 1 << 62
 
 

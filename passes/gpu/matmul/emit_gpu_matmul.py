@@ -5,7 +5,7 @@ Which code computes a product, in this order:
 | code | where |
 |---|---|
 | `rows` | at most 16 rows of floats that tensor cores do not take, or not from where B lies |
-| `hopper/wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large |
+| `hopper/wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large; 8-bit floats |
 | `waves` | f16, bf16 and f32 by the matrix instructions of waves: AMD's, and `mma.sync` |
 | `simt` | everything else |
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from mlir import ir
 
+from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.kernel_functions import kernels
 from ...loops.tensor_graph import TensorGraph
@@ -34,12 +35,14 @@ from .tiles import choose_tiles, choose_warp_tiles
 from .waves import WaveProduct
 from .waves import suits as suits_waves
 from .wgmma import WgmmaProduct
+from .widen_float8 import widen_float8
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
 LONG_F32 = 256  # elements of K; with fewer, it must be four times as many
 SHORT_F32 = 128  # and with fewer than these, f32 does not
 COPIED_F32 = 128  # multiplications for each element of K that is copied, from which many small products do
 SMALL = 1 << 18  # and 16-bit floats
+WGMMA_FLOAT8 = ("f8E4M3FN", "f8E5M2")  # the formats of 8 bits that wgmma multiplies
 FEW = 4  # rows of f32 that are as fast without tensor cores, and exact, where TF32 is allowed
 
 
@@ -52,6 +55,7 @@ def emit_gpu_matmul(module: ir.Module, wgmma: bool = False, wave: int = WARP, ma
     """
     with module.context, ir.Location.unknown():
         for op in kernels(module):
+            widen_float8(op, WGMMA_FLOAT8 if wgmma else ())
             graph = TensorGraph(op)
             kernel = GpuKernel(graph, wave)
             _emit(kernel, read_product(graph), wgmma, matrix)
@@ -65,7 +69,9 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
     few = isinstance(product.m, int) and product.m <= FEW
     factors = product.dtype in ("bf16", "f16") or product.tf32 and product.dtype == "f32" and not few
     tensor_cores = wgmma and factors and in_place(product, product.b, product.n) is not None
-    if suits_rows(product) and not tensor_cores:
+    if product.float8:
+        _emit_wgmma(kernel, product)
+    elif suits_rows(product) and not tensor_cores:
         RowsProduct(kernel, product).emit()
     elif wgmma and _suits_tensor_cores(product):
         _emit_wgmma(kernel, product)
@@ -90,7 +96,7 @@ def _suits_tensor_cores(p: Product) -> bool:
     """True for dtypes of tensor cores and for sizes at which a tile is not mostly padding."""
     if p.dtype not in ("bf16", "f16", "f32") or p.k == 0 or isinstance(p.a, GroupWeights):
         return False
-    if _is_split(p):  # three products and a copy of each operand must pay
+    if p.is_split:  # three products and a copy of each operand must pay
         if isinstance(p.k, int) and p.k < SHORT_F32 or _copies_much(p):
             return False
         least = LARGE_F32 if not isinstance(p.k, int) or p.k >= LONG_F32 else 4 * LARGE_F32
@@ -109,9 +115,9 @@ def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     p = product
     a, b = place_patches(p) or place_operands(kernel, p)
     plain = list(kernel.graph.results) == [p.root.results[0]]
-    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, _is_split(p), plain)
+    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, p.float8 is not None)
     sums = _new_sums(kernel, p, tiles.splits)
-    WgmmaProduct(kernel, p, a, b, tiles, p.factors, sums).emit()
+    WgmmaProduct(kernel, p, a, b, tiles, sums).emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
 
@@ -120,20 +126,17 @@ def _emit_multistage(kernel: GpuKernel, product: Product) -> None:
     """The same by `mma.sync`."""
     p = product
     a, b = place_operands(kernel, p)
-    tiles = choose_warp_tiles(p.m, p.n, _length(p), p.batches, _is_split(p))
+    tiles = choose_warp_tiles(p.m, p.n, _length(p), p.batches, p.is_split)
     sums = _new_sums(kernel, p, tiles.splits)
     MultistageProduct(kernel, p, a, b, tiles, sums).emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
 
 
-def _is_split(p: Product) -> bool:
-    """True for three products of TF32 planes instead of one of f32."""
-    return p.dtype == "f32" and not p.tf32
-
-
 def _length(p: Product) -> Dim:
     """K as the choice of tiles counts it, in elements of 16 bits."""
+    if p.float8:
+        return dims.ceildiv(p.k, 2)
     return 2 * p.k if p.tf32 and p.dtype == "f32" else p.k
 
 

@@ -155,7 +155,7 @@ class MultistageProduct:
         return words
 
     def _multiply(self, words: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
-        dtype = self.product.factors
+        dtype = self.product.factors[0]
         left = [words[4 * i : 4 * i + 4] for i in range(self.blocks[0])]
         right = [words[i : i + 2] for i in range(4 * len(left), len(words), 2)]
         made: list[ir.Value] = []

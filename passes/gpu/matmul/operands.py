@@ -21,6 +21,7 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ....dialects.dtypes import FLOAT8
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
@@ -34,6 +35,7 @@ THREADS = 256
 TURN = 32  # rows and columns of a tile that is turned
 A_PLANES, B_PLANES = (1, 2, 0), (2, 1, 0)  # of high, high' and low: what each pass over K reads; small terms first
 _TYPES = {"bf16": ("bf16", 2), "f16": ("f16", 2), "f32": ("tf32", 4)}  # of descriptors, and bytes
+_TYPES |= dict.fromkeys(FLOAT8, ("u8", 1))
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def place_operand(
     kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...] = (0,), may_turn: bool = True
 ) -> Operand:
     """An operand where it lies or as a copy, in `planes` if it is of f32; K is innermost unless it `may_turn`."""
-    split = product.dtype == "f32" and not product.tf32
+    split = product.is_split
     found = None if split else in_place(product, side, rows, may_turn)
     return found or _copied(kernel, product, side, rows, planes if split else (0,), may_turn)
 
@@ -106,9 +108,12 @@ def place_operand(
 def in_place(product: Product, side: Side, rows: Dim, may_turn: bool = True) -> Operand | None:
     """The operand where it lies, if the copy engine can read it there."""
     strides = side.strides()
-    if strides is None or str(ir.RankedTensorType(strides.base.type).element_type) != product.dtype:
+    if strides is None:
         return None
-    type, size = _TYPES[product.dtype]
+    stored = str(ir.RankedTensorType(strides.base.type).element_type)
+    if stored != _dtype(side):
+        return None
+    type, size = _TYPES[stored]
     may_turn = may_turn and size == 2  # tensor cores take turned tiles of 16-bit elements only
     matrix = find_matrix(
         strides.offset, strides.batch, strides.batch_strides, rows, product.k, strides.row, strides.k, type, size,
@@ -121,7 +126,7 @@ def _copied(
     kernel: GpuKernel, product: Product, side: Side, rows: Dim, planes: tuple[int, ...], may_turn: bool
 ) -> Operand:
     """The operand in scratch memory, and the stage that writes it."""
-    type, size = _TYPES[product.dtype]
+    type, size = _TYPES[_dtype(side)]
     unit = 16 // size
     along_rows = may_turn and _along_rows(kernel, product, side, rows)
     turned = along_rows and size == 2
@@ -131,7 +136,7 @@ def _copied(
     element = ir.RankedTensorType(side.value.type).element_type
     number = kernel.new_scratch(element, len(planes) * batches * outer * pitch)
     sizes = (batches, outer, inner)
-    if along_rows and not turned:
+    if along_rows and size == 4:
         _emit_turn(kernel, product, side, sizes, number, len(planes))
     else:
         _emit_copy(kernel, product, side, sizes, turned, number, len(planes))
@@ -143,6 +148,11 @@ def _copied(
     row_stride, k_stride = (1, pitch) if turned else (pitch, 1)
     matrix = Matrix(0, batch, batch_strides, rows, product.k, row_stride, k_stride, turned, size, type)
     return Operand(matrix, number, planes, batches)
+
+
+def _dtype(side: Side) -> str:
+    """The type of an operand's elements."""
+    return str(ir.RankedTensorType(side.value.type).element_type)
 
 
 def _along_rows(kernel: GpuKernel, product: Product, side: Side, rows: Dim) -> bool:
@@ -173,7 +183,8 @@ def _emit_copy(
 ) -> None:
     """A thread writes one vector of 16 bytes, or the last elements of a row one by one."""
     batches, outer, inner = sizes
-    width = 16 // _TYPES[product.dtype][1] if side.vectors else 1
+    bytes = _TYPES[_dtype(side)][1]
+    width = 16 // bytes if side.vectors else 1
     vectors, total = dims.ceildiv(inner, width), batches * outer * dims.ceildiv(inner, width)
     stage = kernel.stage(THREADS, (dims.ceildiv(total, THREADS), 1, 1))
     b = stage.b
@@ -183,13 +194,13 @@ def _emit_copy(
     b.bind("batch", b.dim(dims.floordiv(row_of_all, outer)))
     b.bind("outer", b.dim(dims.mod(row_of_all, outer)))
     b.bind("w", b.dim(dims.mod(flat, vectors)))
-    pitch, w = round_up(inner, 16 // _TYPES[product.dtype][1]), dims.symbol("w")
+    pitch, w = round_up(inner, 16 // bytes), dims.symbol("w")
     start = (dims.symbol("batch") * outer + dims.symbol("outer")) * pitch
     plane_size = batches * outer * pitch
 
     def write(ev: ThreadValues, position: Dim) -> None:
         value = _value(ev, side, turned, position)
-        made = _planes(ev, value)[:planes] if product.dtype == "f32" else [value]
+        made = _planes(ev, value)[:planes] if bytes == 4 else [value]
         for i, part in enumerate(made):
             ev.store(stage.scratch[number], i * plane_size + start + position, part)
 

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mlir import ir
@@ -23,7 +23,7 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ....dialects.dtypes import FLOAT8
 from ...loops.evaluate_walk import Walk
-from ...loops.strided_view import Shapes, View, merge, strided_view, widened_view
+from ...loops.strided_view import Shapes, View, merge, strided_view
 from ...loops.tensor_graph import TensorGraph
 
 _FACTORS = {"f32": "tf32", "f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
@@ -50,7 +50,6 @@ class Side:
     rows: tuple[int, ...]
     k: tuple[int, ...]
     view: View | None  # of an input, if it is one
-    narrow: View | None = None  # of an input of a narrower type, if it is a cast of one
 
     vectors: ClassVar[bool] = True  # several elements may be asked for at once
 
@@ -79,7 +78,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Product:
-    """One product; `dtype` is that of the operands and of the root's result, whose own shape is `result`."""
+    """One product; `dtype` is that of the operands (but for `float8`) and of the root's result, of shape `result`."""
 
     root: ir.Operation
     a: Side
@@ -93,7 +92,7 @@ class Product:
     result: tuple[Dim, ...]
     bias_by_rows: bool = False  # or one a row of all batches' last dimension
     tf32: bool = False  # f32 may be rounded to TF32 before it is multiplied
-    float8: tuple[str, str] | None = None  # of both operands in memory, where they are f32 as casts of these
+    float8: tuple[str, str] | None = None  # the types of operands of 8 bits; the root's result is of f32
 
     @property
     def m(self) -> Dim:
@@ -115,6 +114,11 @@ class Product:
         """What tensor cores multiply, as PTX names it: TF32 where the operands are f32."""
         first, second = (_FACTORS.get(d, d) for d in self.float8 or (self.dtype, self.dtype))
         return first, second
+
+    @property
+    def is_split(self) -> bool:
+        """True for three products of TF32 planes instead of one of f32."""
+        return self.dtype == "f32" and not self.tf32 and self.float8 is None
 
     @property
     def work(self) -> int | None:
@@ -150,11 +154,10 @@ def read_product(graph: TensorGraph) -> Product:
     a, b = root.operands[0], root.operands[1]
     a_shape, b_shape = graph.shape(a), graph.shape(b)
     a_view, b_view = strided_view(a, shapes), strided_view(b, shapes)
-    a_narrow, b_narrow = widened_view(a, shapes), widened_view(b, shapes)
     lead = 0 if linear else len(a_shape) - 2
-    if b_narrow is not None and all(s == 0 or n == 1 for n, s in zip(b_narrow.shape[:lead], b_narrow.strides)):
+    if b_view is not None and all(s == 0 or n == 1 for n, s in zip(b_view.shape[:lead], b_view.strides)):
         lead = 0
-    rank = len(b_shape)
+    rank, types = len(b_shape), [str(ir.RankedTensorType(v.type).element_type) for v in (a, b)]
     if packed:
         b_rows, b_k, n = (0, 2), 1, ir.IntegerAttr(root.attributes["size"]).value
     else:
@@ -162,31 +165,20 @@ def read_product(graph: TensorGraph) -> Product:
         b_rows, n = (b_row,), b_shape[b_row]
     product = Product(
         root=root,
-        a=Side(a, _range(lead), _range(lead, len(a_shape) - 1), (len(a_shape) - 1,), a_view, a_narrow),
-        b=Side(b, _range(lead), b_rows, (b_k,), b_view, b_narrow),
+        a=Side(a, _range(lead), _range(lead, len(a_shape) - 1), (len(a_shape) - 1,), a_view),
+        b=Side(b, _range(lead), b_rows, (b_k,), b_view),
         bias=root.operands[2] if len(root.operands) > 2 else None,
         batch=a_shape[:lead],
         rows=a_shape[lead:-1],
         k=a_shape[-1],
         n=n,
-        dtype=str(ir.RankedTensorType(a.type).element_type),
+        dtype="f32" if types[0] in FLOAT8 else types[0],
         result=(*a_shape[:-1], n),
         tf32="lamina.tf32" in graph.op.attributes,
+        float8=(types[0], types[1]) if types[0] in FLOAT8 else None,
     )
     graph.declare(root.results[0], product.result)
     return product
-
-
-def of_float8(product: Product) -> Product | None:
-    """The product with both operands as the floats of 8 bits that they are casts of, or None if they are not."""
-    a, b = product.a.narrow, product.b.narrow
-    if a is None or b is None or product.dtype != "f32":
-        return None
-    first, second = (str(ir.RankedTensorType(v.base.type).element_type) for v in (a, b))
-    if first not in FLOAT8 or second not in FLOAT8:
-        return None
-    sides = replace(product.a, view=a), replace(product.b, view=b)
-    return replace(product, a=sides[0], b=sides[1], float8=(first, second))
 
 
 def _range(*bounds: int) -> tuple[int, ...]:

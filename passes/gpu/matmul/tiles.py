@@ -116,6 +116,15 @@ CONFIGURATIONS = (
 ALTERNATING = (Tiles(192, 128, 2, 0.95, alternating=True),)
 SHARING = (Tiles(64, 128, 1, 0.8, blocks_per_sm=2), Tiles(64, 64, 1, 0.66, blocks_per_sm=2))
 PROMOTED = (Tiles(128, 128, 2, 0.9), Tiles(128, 64, 2, 0.75), Tiles(64, 128, 1, 0.72), Tiles(64, 64, 1, 0.5))
+# sums of 8-bit products, which have few bits, are added after each block: two consumers at least, who take turns so
+FLOAT8 = (
+    Tiles(128, 192, 2, 0.96),
+    Tiles(128, 128, 2, 0.92),
+    Tiles(192, 128, 3, 0.9),
+    Tiles(128, 64, 2, 0.7),
+    Tiles(64, 128, 1, 0.7),
+    Tiles(64, 64, 1, 0.5, blocks_per_sm=2),
+)
 
 
 # their stages take 96 KB of a multiprocessor at most: what all chips since sm_80 have
@@ -133,17 +142,19 @@ WARP_PROMOTED = (
 
 
 def choose_tiles(
-    m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False, plain: bool = False
-) -> Tiles:
+    m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False, plain: bool = False,
+    float8: bool = False,
+) -> Tiles:  # fmt: skip
     """The fastest configuration by the model.
 
     `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks;
-    `plain` if nothing is fused to the product.
+    `plain` if nothing is fused to the product; `float8` if sums of each block are added in full f32.
     """
     sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
-    promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if promoted else 0
+    promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if promoted else int(float8)
     choices = []
-    for tiles in PROMOTED if promoted else (*CONFIGURATIONS, *SHARING, *(ALTERNATING if plain else ())):
+    unpromoted = (*CONFIGURATIONS, *SHARING, *(ALTERNATING if plain else ()))
+    for tiles in PROMOTED if promoted else FLOAT8 if float8 else unpromoted:
         if turned and tiles.n % 64 or not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
             continue
         if tiles.alternating and count_tiles(tiles, *sizes[:2]) * sizes[3] <= SMS:

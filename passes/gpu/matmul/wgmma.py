@@ -25,7 +25,7 @@ from ..gpu_kernel import GpuKernel
 from ..hopper.ptx import WARPGROUP, Ptx, round_up
 from ..hopper.ring import Ring
 from ..hopper.warpgroups import specialise
-from ..hopper.wgmma import Descriptors, SharedTile, zeros
+from ..hopper.wgmma import Descriptors, SharedTile, undefined, zeros
 from .epilogue import Epilogue, Limits
 from .operands import Operand
 from .patch_operands import PatchOperand, TapOperand
@@ -42,14 +42,13 @@ class WgmmaProduct:
     """One product as a stage of `kernel`; with `sums`, a scratch buffer, the sums go there instead of the outputs."""
 
     def __init__(
-        self, kernel: GpuKernel, product: Product, a: AnyOperand, c: AnyOperand, tiles: Tiles, dtype: str,
+        self, kernel: GpuKernel, product: Product, a: AnyOperand, c: AnyOperand, tiles: Tiles,
         sums: int | None = None,
     ):  # fmt: skip
         self.product, self.tiles, self.operands, self.sums = product, tiles, (a, c), sums
-        self.dtype = dtype
         self.shapes = tuple(
             SharedTile(rows, dtype, o.turned, min(rows, size) if isinstance(size, int) else rows)
-            for rows, size, o in ((tiles.m, product.m, a), (tiles.n, product.n, c))
+            for rows, size, o, dtype in zip((tiles.m, tiles.n), (product.m, product.n), (a, c), product.factors)
         )
         self.rows_of_tiles = dims.ceildiv(product.m, tiles.m)
         self.columns_of_tiles = dims.ceildiv(product.n, tiles.n)
@@ -144,7 +143,9 @@ class WgmmaProduct:
             batch, row, column, part = self._place(unit)
             low, high = self._range(part)
             zero = [zeros(self.ptx, tiles.n)] * (tiles.rows // 64)
-            if tiles.promote:
+            if tiles.promote == 1:
+                state = self._each_promoted(low, high, [*carried, *zero])
+            elif tiles.promote:
                 state = self._promoted(low, high, carried, zero)
             else:
                 state = self._blocks(low, high, [*carried, *zero])
@@ -178,6 +179,23 @@ class WgmmaProduct:
             return [*done[:2], *(self._add(x, y) for x, y in zip(state[2:], done[2:]))]
 
         return self.b.loop_carried("cp", low, high, [*carried, *zero], several, step=step)
+
+    def _each_promoted(self, low: Dim, high: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+        """The same for every block: the other consumers multiply while this one adds."""
+        b, ptx, ring = self.b, self.ptx, self.ring
+
+        def block(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
+            stage, phase, *sums = state
+            at = ring.bind("used", stage)
+            ptx.mbarrier_wait(ring.full(at), phase)
+            ptx.wgmma_fence()
+            made = self._multiply(ring.stage_bytes * at, [undefined(ptx, self.tiles.n)] * len(sums), fresh=True)
+            ptx.wgmma_commit()
+            made = ptx.wgmma_wait(0, made)
+            ptx.mbarrier_arrive(ring.empty(at), self.leader)
+            return [*ring.advance(stage, phase), *(self._add(x, y) for x, y in zip(sums, made))]
+
+        return b.loop_carried("ck", low, high, carried, block)
 
     def _add(self, x: ir.Value, y: ir.Value) -> ir.Value:
         b, ptx = self.b, self.ptx
@@ -227,16 +245,17 @@ class WgmmaProduct:
         """The first row of a tile that this warpgroup computes."""
         return 0 if self.tiles.alternating else self.tiles.rows * (dims.symbol("group") - 1)
 
-    def _multiply(self, start: Dim, sums: list[ir.Value]) -> list[ir.Value]:
+    def _multiply(self, start: Dim, sums: list[ir.Value], fresh: bool = False) -> list[ir.Value]:
+        """Add the products of one stage; if `fresh`, they are the sums."""
         tiles, (a, c) = self.tiles, self.described
         turned = (self.shapes[0].turned, self.shapes[1].turned)
         own = 128 * self._own_row()
         a_start, c_start = a.start(start + own), c.start(start + self.shapes[0].bytes)
         for step in range(self.shapes[0].steps):
             for i in range(len(sums)):
-                sums[i] = self.ptx.wgmma(
-                    sums[i], a.at(a_start, 64 * i, step), c.at(c_start, 0, step), tiles.n, self.dtype, turned
-                )
+                described = a.at(a_start, 64 * i, step), c.at(c_start, 0, step)
+                anew = fresh and step == 0
+                sums[i] = self.ptx.wgmma(sums[i], *described, tiles.n, self.product.factors, turned, anew)
         return sums
 
     def _write(self, batch: Dim, row: Dim, column: Dim, part: Dim, sums: Sequence[ir.Value]) -> None:
