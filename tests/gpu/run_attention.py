@@ -19,7 +19,7 @@ from run import Failures, distance, run_graph  # noqa: E402
 from lamina.dialects.record import Graph, TensorType  # noqa: E402
 from lamina.frontend.values import torch_dtype  # noqa: E402
 
-TOLERANCE = {"bf16": 4e-3, "f16": 5e-4}  # relative Frobenius distance: weights and results are rounded
+TOLERANCE = {"bf16": 4e-3, "f16": 5e-4, "f32": 2e-6}  # relative Frobenius distance: weights and results are rounded
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ def cases() -> list[Case]:
         made += [Case(2, 4, 333, 333, d, mask="f32"), Case(2, 4, 130, 1300, d, True, mask="bool")]
         made += [Case(4, 32, 1, 4099, d, shared=8), Case(2, 8, 1, 555, d, shared=2, mask="bool")]
         made += [Case(40, 32, 1, 555, d, shared=8), Case(4, 16, 1500, 1500, d)]
+    for d in (24, 64, 128):
+        made += [Case(2, 4, 333, 333, d, True, dtype="f32"), Case(2, 4, 100, 777, d, shared=2, mask="f32", dtype="f32")]
+        made += [Case(4, 32, 1, 2099, d, shared=8, dtype="f32"), Case(2, 8, 1, 555, d, mask="bool", dtype="f32")]
     made += [Case(2, 3, 300, 300, 80, True, dtype="f16"), Case(1, 2, 65, 65, 7), Case(1, 2, 200, 200, 96, scale=-0.1)]
     return [*made, Case(1, 4, 200, 200, 128, mask="least"), Case(3, 5, 500, 500, 128, True)]
 

@@ -5,7 +5,7 @@
 // CHECK-LABEL: gpu.module @attention
 // CHECK: gpu.func @attention_0(
 // CHECK-SAME: workgroup({{.*}} : memref<16384xbf16, #gpu.address_space<workgroup>>
-// CHECK-SAME: known_block_size = array<i32: 256, 1, 1>, lamina.args = ["buffer:0", "buffer:1", "buffer:2", "buffer:3"], lamina.grid = ["32", "1", "64"]
+// CHECK-SAME: known_block_size = array<i32: 256, 1, 1>, lamina.args = ["buffer:0", "buffer:1", "buffer:2", "buffer:3"], lamina.grid = ["2048", "1", "1"]
 // CHECK-COUNT-8: vector.load {{.*}} {alignment = 16 : i64} : memref<16384xbf16, #gpu.address_space<workgroup>>, vector<8xbf16>
 // CHECK: amdgpu.lds_barrier
 // CHECK: scf.for

@@ -1,4 +1,4 @@
-"""Attention by the matrix instructions of AMD's waves, executed by the emulator: no further from float64 than twice eager.
+"""Attention by the matrix instructions and multiply-adds of AMD's waves, executed by the emulator: no further from float64 than twice eager.
 
 Each case runs on one chip, by turns; all chips are for `make test-full`.
 """
@@ -71,10 +71,22 @@ CASES = {
     "f16": dict(dtype="f16", q=(1, 2, 100, 64), k=(1, 2, 70, 64)),
     "causal_over_blocks": dict(dtype="bf16", q=(2, 150, 128), k=(2, 150, 128), causal=True),
     "grouped_heads_and_a_mask": dict(dtype="bf16", q=(2, 4, 33, 64), k=(2, 2, 50, 64), mask=("f32", (33, 50)), gqa=2),
+    "grouped_heads_of_one_batch": dict(dtype="f16", q=(4, 20, 32), k=(2, 40, 32), gqa=2),
     "bool_mask": dict(dtype="f16", q=(2, 20, 32), k=(2, 90, 32), mask=("bool", (2, 20, 90))),
     "one_query_of_odd_heads": dict(dtype="f16", q=(3, 1, 40), k=(3, 129, 40)),
     "more_keys_than_queries": dict(dtype="bf16", q=(1, 40, 128), k=(1, 200, 128), causal=True),
     "fewer_keys_than_queries": dict(dtype="f16", q=(1, 140, 64), k=(1, 33, 64), causal=True),
+    "f32": dict(dtype="f32", q=(1, 2, 50, 64), k=(1, 2, 70, 64)),
+    "f32_causal": dict(dtype="f32", q=(2, 70, 128), k=(2, 70, 128), causal=True),
+    "f32_of_grouped_heads_and_a_mask": dict(
+        dtype="f32", q=(1, 4, 33, 24), k=(1, 2, 50, 24), mask=("f32", (33, 50)), gqa=2
+    ),
+    "wide_heads": dict(dtype="f16", q=(2, 40, 200), k=(2, 70, 200)),
+    "wide_heads_causal": dict(dtype="bf16", q=(1, 70, 256), k=(1, 70, 256), causal=True),
+    # one query or a few: keys are split over blocks
+    "one_query": dict(dtype="f16", q=(2, 1, 64), k=(2, 1100, 64)),
+    "one_query_of_grouped_heads": dict(dtype="bf16", q=(1, 8, 1, 128), k=(1, 2, 700, 128), gqa=4),
+    "few_queries_and_a_mask": dict(dtype="f32", q=(2, 5, 64), k=(2, 600, 64), mask=("bool", (2, 5, 600))),
 }
 
 
@@ -84,13 +96,14 @@ def test_attention(case, chip, fake):
     arrays = [random(given["dtype"], given[name], seed) for seed, name in enumerate("qkk")]
     if "mask" in given:
         arrays.append(random(*given["mask"]))
-    if case == "bool_mask":
-        arrays[3][:, 5] = False  # a row without keys
+    if "mask" in given and given["mask"][0] == "bool":
+        arrays[3][:, 3] = False  # a row without keys
     made, lse = run_graph(graph_of(**given), arrays, fake)
     near, exact, exact_lse = eager(*arrays, causal=given.get("causal", False), gqa=given.get("gqa", 1))
     check(made, near, exact)
     np.testing.assert_allclose(lse, exact_lse, rtol=1e-5, atol=2e-5)
-    assert any("v_mfma" in name or "v_wmma" in name for name in fake.executed)
+    added = given["dtype"] == "f32" and not chip.startswith("gfx9")
+    assert any(("fmac" if added else "v_mfma" if chip.startswith("gfx9") else "v_wmma") in n for n in fake.executed)
     assert not any(name.startswith("scratch") for name in fake.executed)
 
 
@@ -103,6 +116,16 @@ def test_symbolic_queries_and_keys(case, chip, fake):
     arrays = [random("f16", (2, n, 64), seed) for seed, n in enumerate((case[0], case[1], case[1]))]
     made, _ = run_graph(g, arrays, fake)
     check(made, *eager(*arrays)[:2])
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips([1, 300, 1500]))
+def test_one_query_and_symbolic_keys(case, chip, fake):
+    g = graph_of("f16", (1, 4, 1, 64), (1, 2, symbol("s0"), 64), symbols=[Symbol("s0", input=1, dim=2)], gqa=2)
+    arrays = [random("f16", (1, h, n, 64), seed) for seed, (h, n) in enumerate(((4, 1), (2, case), (2, case)))]
+    made, lse = run_graph(g, arrays, fake)
+    near, exact, exact_lse = eager(*arrays, gqa=2)
+    check(made, near, exact)
+    np.testing.assert_allclose(lse, exact_lse, rtol=1e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(("case", "chip"), on_chips(["bf16"]))

@@ -6,6 +6,7 @@ The maximum is the running one, so each part is read once; the order is fixed, a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 from mlir import ir
@@ -16,16 +17,18 @@ from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..matmul.epilogue import Epilogue
 from ..thread_values import ThreadValues, divisible
-from .layout import QUADS
+from .layout import NVIDIA, QUADS, Functions
 from .problem import Attention
 from .softmax import Softmax
 from .tiles import AttentionTiles
 from .warp_tiles import WarpTiles
+from .wave_tiles import WaveTiles
 
 THREADS = 128
+Tiles = AttentionTiles | WarpTiles | WaveTiles
 
 
-def new_parts(kernel: GpuKernel, attention: Attention, tiles: AttentionTiles | WarpTiles) -> tuple[int, int, int]:
+def new_parts(kernel: GpuKernel, attention: Attention, tiles: Tiles) -> tuple[int, int, int]:
     """Scratch memory for all parts: O, maxima and totals."""
     p, f32 = attention.product, ir.F32Type.get()
     lines = tiles.splits * p.batches * p.m
@@ -33,8 +36,9 @@ def new_parts(kernel: GpuKernel, attention: Attention, tiles: AttentionTiles | W
 
 
 def emit_parts(
-    kernel: GpuKernel, attention: Attention, tiles: AttentionTiles | WarpTiles, parts: tuple[int, int, int], exact: bool
-) -> None:
+    kernel: GpuKernel, attention: Attention, tiles: Tiles, parts: tuple[int, int, int], exact: bool,
+    functions: Functions = NVIDIA,
+) -> None:  # fmt: skip
     """Write the outputs from the parts in scratch memory."""
     p = attention.product
     width = next(v for v in (4, 2, 1) if divisible(p.n, v))
@@ -42,7 +46,7 @@ def emit_parts(
     lines = p.batches * p.m
     total = lines * vectors
     stage = kernel.stage(THREADS, (dims.ceildiv(total, THREADS), 1, 1))
-    b, softmax = stage.b, Softmax(stage.b, attention.scale, QUADS, exact=exact)
+    b, softmax = stage.b, Softmax(stage.b, attention.scale, replace(QUADS, functions=functions), exact=exact)
     b.bind("flat", stage.global_thread())
     flat = dims.symbol("flat")
     line = b.bind("line", b.dim(dims.floordiv(flat, vectors)))
@@ -82,10 +86,10 @@ def emit_parts(
             if result == lse:
                 _store_lse(stage, buffer, softmax.lse(top, sum))
         epilogue = Epilogue(stage, p, apart=lse)
-        rounded = b.value(
-            "arith.truncf", (value,), ir.VectorType.get([width], epilogue.element) if width > 1 else epilogue.element
-        )  # fmt: skip
-        epilogue.write(ev, dims.symbol("batch"), dims.symbol("row"), w, rounded)
+        if epilogue.halves:
+            narrow = ir.VectorType.get([width], epilogue.element) if width > 1 else epilogue.element
+            value = b.value("arith.truncf", (value,), narrow)
+        epilogue.write(ev, dims.symbol("batch"), dims.symbol("row"), w, value)
         return []
 
     less = b.value("arith.cmpi", (b.dim(flat), b.dim(total)), b.i1, predicate=b.number(2, b.i64))

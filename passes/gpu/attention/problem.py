@@ -8,10 +8,12 @@ All heads of all batches are counted as one. With one query a head, the `gqa` he
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mlir import ir
 
 from ....dialects.dims import Dim
+from ...loops.evaluate_walk import Walk
 from ...loops.strided_view import strided_view
 from ...loops.tensor_graph import TensorGraph
 from ..gpu_kernel import GpuKernel
@@ -20,6 +22,16 @@ from ..matmul.operands import place_operand
 from ..matmul.problem import Product, Side, graph_shapes
 from ..matmul.wgmma import Operand
 from .tiles import FEW_ROWS, depth_for
+
+
+@dataclass(frozen=True)
+class PackedRows(Side):
+    """q of one row a head, with `count` neighbouring heads as rows of one batch."""
+
+    count: int = 1
+
+    def at(self, ev: Walk, batch: Dim, row: Dim, k: Dim) -> Any:
+        return super().at(ev, self.count * batch + row, 0, k)
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,15 @@ class Attention:
         """True if keys may be split over blocks."""
         return not self.causal and isinstance(self.product.m, int) and self.product.m <= FEW_ROWS
 
+    @property
+    def rows_of_queries(self) -> Product:
+        """q as the first operand of `product`, row by row."""
+        q, p = self.operands[0], self.product
+        if self.packed == 1:
+            return q
+        side = PackedRows(q.a.value, q.a.batch, q.a.rows, q.a.k, q.a.view, count=self.packed)
+        return replace(q, a=side, b=side, batch=p.batch, rows=p.rows)
+
     def place(self, kernel: GpuKernel) -> tuple[Operand, Operand, Operand]:
         """q, k and v as the copy engine reads them, with the stages that copy them where they are not read in place."""
         q, k, v = (place_operand(kernel, p, p.a, p.m, may_turn=False) for p in self.operands)
@@ -52,11 +73,8 @@ class Attention:
         return q, k, v
 
 
-def read_attention(graph: TensorGraph, pack: bool = True) -> Attention | None:
-    """The root of a kernel of kind `attention`; None for what tensor cores do not take.
-
-    `pack`: query heads that share keys may be the rows of one.
-    """
+def read_attention(graph: TensorGraph) -> Attention | None:
+    """The root of a kernel of kind `attention`; None for dtypes and heads that there is no code for."""
     (root,) = [op.operation for op in graph.block.operations if op.operation.name == "lamina.attention"]
     q, k, v, *masks = root.operands
     shapes = graph_shapes(graph)
@@ -66,7 +84,7 @@ def read_attention(graph: TensorGraph, pack: bool = True) -> Attention | None:
     graph.declare(root.results[1], q_shape[:-1])
     dtype = str(ir.RankedTensorType(q.type).element_type)
     depth = _depth(q_shape[-1], v_shape[-1])
-    if depth is None or dtype not in ("bf16", "f16") or 0 in (*q_shape, keys):
+    if depth is None or dtype not in ("bf16", "f16", "f32") or 0 in (*q_shape, keys):
         return None
     rank = len(q_shape)
     lead = tuple(range(rank - 2))
@@ -80,7 +98,7 @@ def read_attention(graph: TensorGraph, pack: bool = True) -> Attention | None:
     gqa = ir.IntegerAttr(root.attributes["gqa"]).value
     causal = ir.BoolAttr(root.attributes["causal"]).value
     scale = root.attributes["scale"]
-    packed = gqa if pack and queries == 1 and not causal and gqa <= FEW_ROWS else 1
+    packed = gqa if queries == 1 and not causal and gqa <= FEW_ROWS else 1
     batch, rows = (k_shape[:-2], (packed,)) if packed > 1 else (heads, (queries,))
     sides = operands[0].a, operands[2].a
     return Attention(

@@ -22,49 +22,58 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...loops.loops_builder import LoopsBuilder
 from ..gpu_kernel import GpuKernel
+from ..hopper.ptx import Ptx
 from ..matmul.matrix_units import SIDE, Unit
 from ..matmul.problem import Product, Side
-from ..matmul.tile_operands import TileOperand, tile_size
+from ..matmul.tile_operands import CHUNK, TileOperand
 from ..matmul.wave_results import WaveResults
 from .edges import Edges
-from .layout import AMD, Layout
+from .layout import Functions, Layout
 from .problem import Attention
 from .softmax import RowState, Softmax, row_state
-from .tiles import query_tile
+from .tiles import key_range, query_tile
 from .wave_tiles import WaveTiles
+
+CROWDED = 32  # elements of Q and K that are read at once where sums fill the registers
 
 
 class WaveAttention:
     """One attention as a stage of `kernel`."""
 
-    def __init__(self, kernel: GpuKernel, attention: Attention, unit: Unit, tiles: WaveTiles):
-        self.kernel, self.attention, self.unit, self.tiles = kernel, attention, unit, tiles
+    def __init__(
+        self, kernel: GpuKernel, attention: Attention, unit: Unit, tiles: WaveTiles, functions: Functions,
+        parts: tuple[int, int, int] | None = None,
+    ):  # fmt: skip
+        self.kernel, self.attention, self.unit, self.tiles, self.parts = kernel, attention, unit, tiles, parts
         p = attention.product
         self.row_tiles = dims.ceildiv(p.m, tiles.rows)
-        self.stage = kernel.stage(kernel.wave * tiles.waves, (self.row_tiles, 1, p.batches))
+        self.stage = kernel.stage(kernel.wave * tiles.waves, (self.row_tiles * p.batches * tiles.splits, 1, 1))
         self.b = self.stage.b
         self.groups = kernel.wave // SIDE  # lanes that share a row
-        self.own = SIDE // self.groups * unit.parts  # neighbouring keys of a step in a lane
+        self.own = unit.group // self.groups  # neighbouring keys of a group in a lane
         exact = attention.mask is not None or attention.scale <= 0
-        self.softmax = Softmax(self.b, attention.scale, self._layout(), exact=exact)
+        self.softmax = Softmax(self.b, attention.scale, self._layout(functions), exact=exact)
 
-    def _layout(self) -> Layout:
-        """Scores of a lane: by 16 rows, then by steps of keys, then its own of the step."""
-        each, own, step = self.tiles.keys // self.groups, self.own, self.unit.step
+    def _layout(self, functions: Functions) -> Layout:
+        """Scores of a lane: by 16 rows, then by groups of keys, then its own of the group."""
+        each, own, group = self.tiles.keys // self.groups, self.own, self.unit.group
         return Layout(
             rows=tuple(SIDE * f for f in range(self.tiles.fragments)),
             distances=tuple(d for d in (16, 32) if d < self.kernel.wave),
             row=lambda i: i // each,
-            column=lambda i: i % each // own * step + i % own,
-            functions=AMD,
+            column=lambda i: i % each // own * group + i % own,
+            functions=functions,
         )
 
     def emit(self) -> None:
         """Write the stage."""
         b, stage, tiles, p = self.b, self.stage, self.tiles, self.attention.product
-        b.bind("batch", stage.block("z"))
-        b.bind("tile", stage.block())
+        head, tile, part = self._place(b.bind("place", stage.block()))
+        b.bind("batch", b.dim(head))
+        b.bind("tile", b.dim(tile))
+        self.part = b.bind("part", b.dim(part)) if self.parts else 0
         b.bind("thread", stage.thread())
         lane = b.bind("in_wave", b.dim(dims.mod(dims.symbol("thread"), self.kernel.wave)))
         self.lane = b.dim(lane)
@@ -78,86 +87,108 @@ class WaveAttention:
         self.edges = Edges(stage, self.attention, self.softmax, tiles.keys, lane_key)
         self._place_operands()
         self.lse = self.attention.root.results[1]
-        results = WaveResults(stage, p, self.unit, self.lane, (tiles.rows, tiles.depth), self.lse)
+        results = (
+            None if self.parts else WaveResults(stage, p, self.unit, self.lane, (tiles.rows, tiles.depth), self.lse)
+        )
         rows, sums = self._attend()
-        self._write(results, rows, sums)
+        if results is None:
+            self._keep(rows, sums)
+        else:
+            self._write(results, rows, sums)
         stage.finish()
 
+    def _place(self, place: Dim) -> tuple[Dim, Dim, Dim]:
+        """Head, number of the tile of query rows and part of the keys of a block."""
+        part, rest = dims.mod(place, self.tiles.splits), dims.floordiv(place, self.tiles.splits)
+        return dims.floordiv(rest, self.row_tiles), dims.mod(rest, self.row_tiles), part
+
     def _place_operands(self) -> None:
-        """Where tiles lie in shared memory: K, then V; Q where both are."""
+        """Where tiles lie in shared memory."""
         a, tiles = self.attention, self.tiles
-        q, k, v = a.operands
+        _, k, v = a.operands
         rank = len(self.stage.kernel.graph.shape(v.a.value))
         columns = Side(v.a.value, v.a.batch, (rank - 1,), (rank - 2,), v.a.view)
         turned = Product(v.root, columns, columns, None, v.batch, (v.k,), a.keys, v.k, v.dtype, v.result)
-        size = lambda count, depth: tile_size(count, depth, 2, tiles.padded)
-        self.v_start = size(tiles.keys, tiles.depth)
-        total = max(self.v_start + size(tiles.depth, tiles.keys), size(tiles.rows, tiles.depth))
-        room = self.stage.shared(ir.RankedTensorType(q.a.value.type).element_type, total)
-        head, shared = dims.symbol("batch"), dims.floordiv(dims.symbol("batch"), a.gqa)
+        self.k_start, self.v_start, self.p_start, total = tiles.starts
+        self.room = room = self.stage.shared(ir.RankedTensorType(k.a.value.type).element_type, total)
+        head = dims.symbol("batch")
+        shared = self.b.bind("shared", self.b.dim(dims.floordiv(head, a.gqa)))
         tile = lambda p, count, depth, batch: TileOperand(self.stage, p, p.a, count, depth, batch, room, tiles.padded)
-        self.q = tile(q, tiles.rows, tiles.depth, head)
+        self.q = tile(a.rows_of_queries, tiles.rows, tiles.depth, head)
         self.k = tile(k, tiles.keys, tiles.depth, shared)
         self.v = tile(turned, tiles.depth, tiles.keys, shared)
 
     # -- tiles of keys ---------------------------------------------------------------------------------------------
     def _attend(self) -> tuple[RowState, list[ir.Value]]:
         """Maxima, totals and sums after all keys."""
-        b, tiles, keys = self.b, self.tiles, self.attention.product.k
+        b, tiles = self.b, self.tiles
         zero = b.constant(0, b.index)
         queries = self._queries()
-        self.k.store(self.k.load(zero, zero), 0)
+        low, whole, end = self._key_tiles()
+        first = b.constant(0, b.index) if low == 0 else b.dim(tiles.keys * low)
+        self.k.store(self.k.load(first, zero), self.k_start)
         self._barrier()
-        whole, end = dims.floordiv(keys, tiles.keys), dims.ceildiv(keys, tiles.keys)
-        if whole == 1 and end == 2:  # two bodies in a row would need the registers of both
-            whole = 0
-        if self.attention.causal:
-            last = dims.dim_min(self.block_row + tiles.rows, keys)
-            whole = dims.floordiv(dims.dim_min(self.block_row + 1, keys), tiles.keys)
-            whole, end = (b.bind_unique("keys", b.dim(x)) for x in (whole, dims.ceildiv(last, tiles.keys)))
         softmax, fragments = self.softmax, tiles.fragments
         top, total = [softmax.constant(float("-inf"))] * fragments, [softmax.constant(0.0)] * fragments
         sums = b.constant(0.0, ir.VectorType.get([self.unit.results], b.f32))
         state = [*top, *total, *[sums] * (fragments * tiles.depth // SIDE)]
-        for edge, low, high in ((False, 0, whole), (True, whole, end)):
-            if low == high:
+        for edge, first, high in ((False, low, whole), (True, whole, end)):
+            if first == high:
                 continue
 
             def tile(t: Dim, carried: list[ir.Value], edge: bool = edge) -> list[ir.Value]:
                 return self._tile(t, end, edge, queries, carried)
 
-            state = b.loop_carried("edge" if edge else "t", low, high, state, tile, kept=True)
+            state = b.loop_carried("edge" if edge else "t", first, high, state, tile, kept=True)
         return row_state(state[: 2 * fragments]), state[2 * fragments :]
 
-    def _queries(self) -> list[list[ir.Value]]:
-        """What this lane holds of Q, by 16 rows and steps."""
+    def _key_tiles(self) -> tuple[Dim, Dim, Dim]:
+        """The first tile of keys, the first that may be masked, and the end."""
+        b, tiles, keys, causal = self.b, self.tiles, self.attention.product.k, self.attention.causal
+        low, end = key_range(keys, tiles.keys, tiles.splits, causal, self.block_row + tiles.rows, self.part)
+        before = dims.dim_min(self.block_row + 1, keys) if causal else keys
+        whole = dims.floordiv(before, tiles.keys)
+        if whole == 1 and end == 2 or isinstance(whole, int) and not tiles.held and whole != end:
+            whole = 0  # two bodies in a row would need the registers of both
+        if tiles.splits != 1:
+            whole = dims.dim_min(dims.dim_max(whole, low), end)
+        bind = lambda x: x if isinstance(x, int) else b.bind_unique("keys", b.dim(x))
+        return bind(low), bind(whole), bind(end)
+
+    def _queries(self) -> list[list[ir.Value]] | None:
+        """What this lane holds of Q, by 16 rows and steps; None where it is read as it is needed."""
         b = self.b
         self.q.store(self.q.load(b.dim(self.block_row), b.constant(0, b.index)), 0)
+        if not self.tiles.held:
+            return None
         self._barrier()
-        first = b.dim(self.part_row)
         steps = range(0, self.tiles.depth, self.unit.step)
-        made = [
-            [self._operand(self.q, 0, b.binary("arith.addi", first, b.constant(SIDE * f, b.index)), k) for k in steps]
-            for f in range(self.tiles.fragments)
-        ]
+        made = [[self._query(f, k) for k in steps] for f in range(self.tiles.fragments)]
         self._barrier()
         return made
 
+    def _query(self, fragment: int, k0: int | ir.Value) -> ir.Value:
+        """What a lane has of a step of Q from `k0` on."""
+        b = self.b
+        first = b.binary("arith.addi", b.dim(self.part_row), b.constant(SIDE * fragment, b.index))
+        return self._operand(self.q, 0, first, k0)
+
     def _operand(
-        self, side: TileOperand, start: int, first: ir.Value, k0: int, columns: tuple[int, int] | None = None
+        self, side: TileOperand, start: int, first: ir.Value, k0: int | ir.Value, columns: tuple[int, int] | None = None
     ) -> ir.Value:
         """What a lane holds of rows `first …` and a step from `k0` on; of `columns`: D number `part` of `parts`."""
         b, unit = self.b, self.unit
+        k0 = b.constant(k0, b.index) if isinstance(k0, int) else k0
 
         def load(row: ir.Value, k: ir.Value, rest: int, count: int) -> ir.Value:
             row = unit.column(b, row, *columns) if columns else row
             row = b.binary("arith.addi", first, b.binary("arith.addi", row, b.constant(rest, b.index)))
-            return side.read(start, row, b.binary("arith.addi", k, b.constant(k0, b.index)), count)
+            return side.read(start, row, b.binary("arith.addi", k, k0), count)
 
         return unit.load(b, self.lane, load, columns is not None)
 
     def _tile(
-        self, t: Dim, end: Dim, edge: bool, queries: list[list[ir.Value]], carried: list[ir.Value]
+        self, t: Dim, end: Dim, edge: bool, queries: list[list[ir.Value]] | None, carried: list[ir.Value]
     ) -> list[ir.Value]:
         b, tiles, fragments = self.b, self.tiles, self.tiles.fragments
         before, sums = row_state(carried[: 2 * fragments]), carried[2 * fragments :]
@@ -177,38 +208,42 @@ class WaveAttention:
         self._barrier()
         sums = self._products(sums, corrections, weights)
         self._keep_order()
-        self.k.store(following, 0)
+        self.k.store(following, self.k_start)
         self._barrier()
         return [*step.top, *total, *sums]
 
-    def _scores(self, queries: list[list[ir.Value]]) -> list[ir.Value]:
+    def _scores(self, queries: list[list[ir.Value]] | None) -> list[ir.Value]:
         """`Q K` as single values, in the order of the layout."""
         b, unit, tiles = self.b, self.unit, self.tiles
         zero = b.constant(0.0, ir.VectorType.get([unit.results], b.f32))
-        made: list[list[ir.Value]] = [[] for _ in queries]
-        for first in range(0, tiles.keys, unit.step):
+        fragments = range(tiles.fragments)
+        made: list[list[ir.Value]] = [[] for _ in fragments]
+        for first in range(0, tiles.keys, unit.group):
             for part in range(unit.parts):
-                d = [zero for _ in queries]
-                for step in range(tiles.depth // unit.step):
+                d = [zero for _ in fragments]
+                for k in range(0, tiles.depth, unit.step):
+                    own = [queries[f][k // unit.step] if queries else self._query(f, k) for f in fragments]
                     at = b.constant(first, b.index)
-                    keys = self._operand(self.k, 0, at, step * unit.step, (part, unit.parts))
-                    d = [unit.multiply(b, x, q[step], keys) for x, q in zip(d, queries)]
+                    keys = self._operand(self.k, self.k_start, at, k, (part, unit.parts))
+                    d = [unit.multiply(b, x, q, keys) for x, q in zip(d, own)]
+                    if not queries and (k + unit.step) % CROWDED == 0:
+                        self._keep_order()
                 for f, x in enumerate(d):
-                    made[f] += [_element(self, x, i) for i in range(unit.results)]
+                    made[f] += [element(b, x, i) for i in range(unit.results)]
         return [x for row in made for x in row]
 
     def _weights(self, weights: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """Weights as left operands of the second product, by 16 rows and steps of keys."""
         b, own = self.b, self.own
         element = ir.Type.parse(self.attention.product.dtype)
-        made = []
+        made: list[ir.Value] = []
         for first in range(0, len(weights), own):
-            wide = b.value("vector.from_elements", weights[first : first + own], ir.VectorType.get([own], b.f32))
+            values = b.value("vector.from_elements", weights[first : first + own], ir.VectorType.get([own], b.f32))
             if element == ir.BF16Type.get():
-                narrow = self._bf16(wide, own)
-            else:
-                narrow = b.value("arith.truncf", (wide,), ir.VectorType.get([own], element))
-            made.append(self.unit.operand(b, self.lane, narrow))
+                values = self._bf16(values, own)
+            elif element != b.f32:
+                values = b.value("arith.truncf", (values,), ir.VectorType.get([own], element))
+            made.append(self.unit.operand(b, self.lane, values))
         steps = self.tiles.keys // self.unit.step
         return [made[f * steps : (f + 1) * steps] for f in range(self.tiles.fragments)]
 
@@ -229,16 +264,22 @@ class WaveAttention:
         """`correction O + P V`, by 16 rows and 16 columns."""
         b, unit, tiles = self.b, self.unit, self.tiles
         columns = tiles.depth // SIDE
-        made = []
-        for i, x in enumerate(sums):
-            by = b.value("vector.broadcast", (corrections[i // columns],), x.type)
-            made.append(b.value("arith.mulf", (x, by), x.type))
+        made = self._corrected(sums, corrections)
         for j in range(columns):
             for step in range(tiles.keys // unit.step):
                 at = b.constant(SIDE * j, b.index)
                 values = self._operand(self.v, self.v_start, at, step * unit.step, (0, 1))
                 for f, own in enumerate(weights):
                     made[f * columns + j] = unit.multiply(b, made[f * columns + j], own[step], values)
+            if not tiles.held:
+                self._keep_order()
+        return made
+
+    def _corrected(self, sums: Sequence[ir.Value], corrections: Sequence[ir.Value]) -> list[ir.Value]:
+        b, columns, made = self.b, self.tiles.depth // SIDE, []
+        for i, x in enumerate(sums):
+            by = b.value("vector.broadcast", (corrections[i // columns],), x.type)
+            made.append(b.value("arith.mulf", (x, by), x.type))
         return made
 
     # -- results ---------------------------------------------------------------------------------------------------
@@ -249,7 +290,7 @@ class WaveAttention:
         for f, (top, total) in enumerate(zip(rows.top, totals)):
             for result, buffer in zip(self.stage.kernel.graph.results, self.stage.outputs):
                 if result == self.lse:
-                    self._write_lse(buffer, self.lane_row + SIDE * f, softmax.lse(top, total))
+                    self._of_row(buffer, dims.symbol("batch") * p.m, f, softmax.lse(top, total))
             inverse = softmax.inverse(total)
             row = b.dim(self.block_row + self.part_row + SIDE * f)
             for j in range(columns):
@@ -259,26 +300,52 @@ class WaveAttention:
                 x = b.value("arith.mulf", (x, b.value("vector.broadcast", (inverse,), x.type)), x.type)
                 results.store(row, b.constant(SIDE * j, b.index), x)
 
-    def _write_lse(self, buffer: ir.Value, row: Dim, value: ir.Value) -> None:
-        b, p = self.b, self.attention.product
-        compare = lambda x, y, how: b.value("arith.cmpi", (b.dim(x), b.dim(y)), b.i1, predicate=b.number(how, b.i64))
-        first = compare(dims.floordiv(dims.symbol("in_wave"), SIDE), 0, 0)
-        inside = b.value("arith.andi", (first, compare(row, p.m, 2)), b.i1)
+    def _keep(self, rows: RowState, sums: Sequence[ir.Value]) -> None:
+        """A part to scratch memory: O in rows of `depth` elements, maxima and totals."""
+        b, p, tiles, columns = self.b, self.attention.product, self.tiles, self.tiles.depth // SIDE
+        assert self.parts is not None
+        o, *others = (self.stage.scratch[x] for x in self.parts)
+        start = (self.part * p.batches + dims.symbol("batch")) * p.m
+        place = self.unit.place(b, self.lane)[1]
+        for f, state in enumerate(zip(rows.top, self.softmax.finished(rows))):
+            for buffer, value in zip(others, state):
+                self._of_row(buffer, start, f, value)
+            row = self.lane_row + SIDE * f
+            own = [self.unit.settled(b, x) for x in sums[f * columns : (f + 1) * columns]]
+
+            def store(row: Dim = row, own: list[ir.Value] = own) -> list[ir.Value]:
+                for j, x in enumerate(own):
+                    at = b.binary("arith.addi", b.dim((start + row) * tiles.depth + SIDE * j), place)
+                    b.op("vector.store", (x, o, at), attributes={"alignment": ir.IntegerAttr.get(b.i64, CHUNK)})
+                return []
+
+            b.branch(self._compare("slt", row, p.m), [], store)
+
+    def _of_row(self, buffer: ir.Value, start: Dim, fragment: int, value: ir.Value) -> None:
+        """Store what all lanes of a row know, once, at its place from `start` on."""
+        b, row = self.b, self.lane_row + SIDE * fragment
+        first = self._compare("eq", dims.floordiv(dims.symbol("in_wave"), SIDE), 0)
+        inside = b.value("arith.andi", (first, self._compare("slt", row, self.attention.product.m)), b.i1)
 
         def store() -> list[ir.Value]:
-            b.op("memref.store", (value, buffer, b.dim(dims.symbol("batch") * p.m + row)))
+            b.op("memref.store", (value, buffer, b.dim(start + row)))
             return []
 
         b.branch(inside, [], store)
+
+    def _compare(self, how: str, x: Dim, y: Dim) -> ir.Value:
+        return Ptx(self.stage).compare(how, x, y)
 
     def _barrier(self) -> None:
         self.b.op(self.unit.barrier, ())
 
     def _keep_order(self) -> None:
         """Let the scheduler move nothing across: it would wait for loads where they begin."""
-        self.b.op("amdgpu.sched_barrier", (), attributes={"opts": self.b.attribute("#amdgpu.sched_barrier_opt<none>")})
+        if self.unit.barrier == "amdgpu.lds_barrier":  # an AMD GPU
+            opts = self.b.attribute("#amdgpu.sched_barrier_opt<none>")
+            self.b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
 
 
-def _element(stage: WaveAttention, vector: ir.Value, i: int) -> ir.Value:
-    position = ir.DenseI64ArrayAttr.get([i])
-    return stage.b.value("vector.extract", (vector,), stage.b.f32, static_position=position)
+def element(b: LoopsBuilder, vector: ir.Value, i: int) -> ir.Value:
+    """One f32 of a vector."""
+    return b.value("vector.extract", (vector,), b.f32, static_position=ir.DenseI64ArrayAttr.get([i]))

@@ -23,7 +23,7 @@ Sources: AMD's "Matrix Instruction Calculator"; the ISA documents of CDNA 3, RDN
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlir import ir
 
@@ -31,6 +31,7 @@ from ...loops.loops_builder import LoopsBuilder
 from ..block_reduce import shuffle_xor
 
 SIDE = 16  # rows and columns of one D
+FMA_STEP = 4  # k of one 16-byte read
 
 # load(row of the 16, first k, rows further down, elements) -> a vector from shared memory
 Load = Callable[[ir.Value, ir.Value, int, int], ir.Value]
@@ -48,9 +49,14 @@ class Unit:
     barrier: str = "amdgpu.lds_barrier"
 
     @property
+    def group(self) -> int:
+        """Columns of the D that together are whole steps of K."""
+        return max(self.step, SIDE)
+
+    @property
     def parts(self) -> int:
-        """How many D are as wide as a step of K."""
-        return self.step // SIDE
+        """How many D a group has."""
+        return self.group // SIDE
 
     def column(self, b: LoopsBuilder, x: ir.Value, part: int, parts: int) -> ir.Value:
         """The column at place `x` of D number `part` of `parts`; a lane has neighbouring columns of all."""
@@ -162,10 +168,18 @@ def unit_for(matrix: str, dtype: str) -> Unit | None:
     return _UNITS.get((matrix, dtype))
 
 
+def attention_unit(matrix: str, dtype: str) -> Unit:
+    """The same for attention, of f16, bf16 or f32: multiply-adds read more of a row at once."""
+    unit = _UNITS[matrix, dtype]
+    return replace(unit, read=FMA_STEP, step=FMA_STEP) if isinstance(unit, MultiplyAdd) else unit
+
+
 _MFMA = Unit("amdgpu.mfma", k=16, read=8, step=32, results=4)
 _WMMA = Interleaved("amdgpu.wmma", k=16, read=16, step=16, results=8)
 _WMMA2 = Unit("amdgpu.wmma", k=16, read=8, step=16, results=8)
 _FMA = MultiplyAdd("math.fma", k=1, read=2, step=2, results=8)
+# of warps, for attention in f32
+MULTIPLY_ADD = MultiplyAdd("math.fma", k=1, read=FMA_STEP, step=FMA_STEP, results=8, barrier="gpu.barrier")
 _UNITS: dict[tuple[str, str], Unit] = {
     ("mfma", "f16"): _MFMA,
     ("mfma", "bf16"): _MFMA,

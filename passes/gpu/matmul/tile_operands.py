@@ -40,7 +40,7 @@ def tile_size(count: int, depth: int, bytes: int, padded: bool = False) -> int:
 
 
 class TileOperand:
-    """One side of `product`, batch `batch` of it (an expression): tiles in `room`, a buffer of shared memory."""
+    """One side of `product`, batch `batch` of it (a bound symbol): tiles in `room`, a buffer of shared memory."""
 
     def __init__(
         self, stage: GpuStage, product: Product, side: Side, count: int, depth: int, batch: Dim, room: ir.Value,
@@ -61,7 +61,7 @@ class TileOperand:
         self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width)
 
     def _ranges(self, along_k: bool, width: int) -> Ranges:
-        ranges = Ranges({"batch": self.product.batches})
+        ranges = Ranges({str(self.batch): self.product.batches})
         ranges.add("row", self.extent if along_k else dims.floordiv(self.extent, width))
         ranges.add("k", dims.floordiv(self.product.k, width) if along_k else self.product.k)
         return ranges
