@@ -10,11 +10,13 @@ entry is code that will run. It is bounded: the entries used longest ago go firs
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import struct
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,8 @@ from .messages import Message
 MAGIC = b"LAMINA01"
 DEFAULT_LIMIT = 2 << 30  # bytes; LAMINA_CACHE_SIZE_MB changes it
 SPARE = 0.9  # eviction goes down to this part of the limit, so that it does not happen at each write
+RECOUNT = 86400.0  # seconds after which all entries are counted again: 100,000 take a second or more
+_TOTAL = "total"  # the file in the root with the bytes of all entries as known and the time when they were counted
 
 
 class CacheInfo(NamedTuple):
@@ -53,7 +57,6 @@ class Cache:
         self.root = root or cache_root()
         self.folder = self.root / kind
         self.limit = _limit() if limit is None else limit
-        self._written: int | None = None  # bytes in the whole cache as far as known
 
     def get(self, name: str) -> Message | None:
         """The entry called `name`, or None if there is none or it is damaged (then it is removed)."""
@@ -95,12 +98,19 @@ class Cache:
         return self.folder / name[:2] / name
 
     def _account(self, size: int) -> None:
-        if self._written is None:
-            self._written = sum(s for _, s, _ in entries(self.root))
-        else:
-            self._written += size
-        if self._written > self.limit:
-            self._written = evict(self.root, int(self.limit * SPARE))
+        """Count an entry of `size` bytes; what several processes write at once may be counted once."""
+        path, now = self.root / _TOTAL, time.time()
+        try:
+            total, counted = map(float, path.read_text().split())
+            total += size
+        except (OSError, ValueError):
+            total, counted = 0.0, 0.0
+        if not 0 <= now - counted < RECOUNT:
+            total, counted = sum(s for _, s, _ in entries(self.root)), now
+        if total > self.limit:
+            total, counted = evict(self.root, int(self.limit * SPARE)), now
+        with contextlib.suppress(OSError):
+            path.write_text(f"{total} {counted}")
 
 
 def entries(root: Path) -> Iterator[tuple[Path, int, float]]:
@@ -129,7 +139,7 @@ def clear(root: Path | None = None) -> int:
     """Remove every entry and return how many there were; the reproducers of failures go too."""
     where = root or cache_root()
     paths = [path for path, _, _ in entries(where)]
-    for path in (*paths, *where.glob("reproducers/*")):
+    for path in (*paths, *where.glob("reproducers/*"), where / _TOTAL):
         path.unlink(missing_ok=True)
     return len(paths)
 

@@ -61,6 +61,23 @@ def test_the_entries_used_longest_ago_go_first(tmp_path):
     assert cache.get("0" * 64) and cache.get("3" * 64) and not cache.get("1" * 64)
 
 
+def test_entries_are_not_counted_at_each_write(tmp_path, monkeypatch):
+    root = tmp_path / "lamina"
+    Cache("kernels", root).put("00", {}, [b"x" * 1000])
+    monkeypatch.setattr(caches, "entries", lambda root: pytest.fail("the whole cache is walked"))
+    Cache("programs", root).put("11", {}, [b"x" * 1000])
+    monkeypatch.undo()
+    Cache("kernels", root, limit=2500).put("22", {}, [b"x" * 1000])  # what others wrote is known: one must go
+    assert len(list(caches.entries(root))) == 2
+
+
+def test_a_damaged_total_is_counted_again(cache):
+    cache.put("00", {}, [b"x" * 1000])
+    (cache.root / "total").write_text("no number")
+    Cache("kernels", cache.root, limit=1500).put("11", {}, [b"x" * 1000])
+    assert len(list(caches.entries(cache.root))) == 1
+
+
 def test_a_directory_that_cannot_be_made_is_no_error(tmp_path):
     (tmp_path / "file").write_text("")
     cache = Cache("kernels", tmp_path / "file" / "lamina")
