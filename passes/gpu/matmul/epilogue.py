@@ -64,14 +64,15 @@ class Epilogue:
         self.evaluators: dict[int, ThreadValues] = {}
         self.row_biases: list[ir.Value | None] | None = None
         groups = len(sums) // 16
-        if self.width == 8 or self.shifts:
+        if self.shifts:
             words = [self._words(group, sums) for group in range(groups)]
             for h in range(2):
-                if self.shifts:
-                    self._shifted(h, [pair[h] for pair in words])
-                    continue
-                for group, pair in enumerate(words):
-                    made = self.b.value("vector.from_elements", pair[h], ir.VectorType.get([4], self.b.i32))
+                self._shifted(h, [pair[h] for pair in words])
+            return
+        if self.width == 8:
+            for group in range(groups):
+                for h, words in enumerate(self._words(group, sums)):
+                    made = self.b.value("vector.from_elements", words, ir.VectorType.get([4], self.b.i32))
                     made = self.b.value("vector.bitcast", (made,), ir.VectorType.get([8], self.element))
                     self._write(8, dims.floordiv(self.column, 8) + 4 * group + dims.symbol("quad"), h, made)
             return
