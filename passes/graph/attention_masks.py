@@ -104,6 +104,12 @@ def is_finite(m: Match, value: ir.Value) -> bool:
 
 def known_array(m: Match, value: ir.Value) -> np.ndarray | None:
     """The elements of a tensor that literals and exact ops make; None if it is not so, or is large."""
+    if value not in m.facts:  # all layers of a model have one mask
+        m.facts[value] = _evaluated(m, value)
+    return m.facts[value]
+
+
+def _evaluated(m: Match, value: ir.Value) -> np.ndarray | None:
     made = m.producer(value)
     if made is None or made.cls.category not in _EVALUATED or len(made.op.results) != 1:
         return None

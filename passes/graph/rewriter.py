@@ -29,10 +29,13 @@ _MOST_REWRITES = 16  # per op: patterns that undo each other must not hang the c
 
 
 class Match:
-    """An op seen by a pattern: operands by `m["name"]`, attributes by `m.name`."""
+    """An op seen by a pattern: operands by `m["name"]`, attributes by `m.name`.
 
-    def __init__(self, op: ir.Operation, cls: type[Op]):
-        self.op, self.cls = op, cls
+    `facts` is for what patterns find out about values; an erased op's are forgotten.
+    """
+
+    def __init__(self, op: ir.Operation, cls: type[Op], facts: dict[ir.Value, Any]):
+        self.op, self.cls, self.facts = op, cls, facts
         self.built: list[ir.Operation] = []
 
     def __getitem__(self, operand: str) -> Any:
@@ -61,7 +64,7 @@ class Match:
         if op is None or isinstance(op, ir.Block):
             return None
         cls = op_class(op)
-        return Match(op.operation, cls) if cls else None
+        return Match(op.operation, cls, self.facts) if cls else None
 
     def made_by(self, name: str, value: ir.Value | None) -> Match | None:
         """The op that makes `value` if it is `lamina.<name>`."""
@@ -104,13 +107,14 @@ class Patterns:
             wait_for(view.operation)
         left = _MOST_REWRITES * (len(waiting) + 8)
         changed = False
+        facts: dict[ir.Value, Any] = {}
         while waiting and left:
             op = waiting.pop(next(iter(waiting)))
             patterns = self.by_name.get(op.name.removeprefix(PREFIX))
             cls = op_class(op) if patterns else None
             if not patterns or cls is None or is_unused(op):
                 continue
-            match = Match(op, cls)
+            match = Match(op, cls, facts)
             replacement = next((r for p in patterns if (r := p(match)) is not None), None)
             if replacement is None:
                 continue
@@ -121,6 +125,7 @@ class Patterns:
                 for use in old.uses:
                     wait_for(use.owner.operation)
                 old.replace_all_uses_with(new)
+                facts.pop(old, None)
             op.erase()
             changed = True
             left -= 1
