@@ -16,8 +16,10 @@ from torch.utils import _pytree as pytree
 
 from ..compiler.api import Program, compile_graph, show_ir
 from ..compiler.options import Options
+from ..runtime.errors import LaminaRuntimeError
 from . import launcher
 from .export import Exported, ExportError, from_program, symbol_names
+from .signature import Signature
 
 
 class Compiled:
@@ -32,6 +34,9 @@ class Compiled:
         order = [i.name for i in exported.graph.inputs if i.kind != "scalar"]
         self._fixed = [by_name.get(name) for name in order]
         self._from_user = [exported.inputs.index(n) if n in exported.inputs else -1 for n in order]
+        users = [i for i, where in enumerate(self._from_user) if where >= 0]
+        self._kinds = [(i, exported.part.inputs[i].meta["val"]) for i in users]
+        self._ranges = list(zip(exported.graph.symbols, Signature(exported.part).sources))
         # how many arguments there are if each is a leaf, and whether the result is one: nothing to take apart then
         count = exported.in_spec.num_leaves if exported.in_spec is not None else -1
         self._leaves = count if exported.in_spec == pytree.tree_structure(((0,) * count, {})) else -1
@@ -44,9 +49,30 @@ class Compiled:
             if self.exported.in_spec is not None and spec != self.exported.in_spec:
                 raise TypeError(f"called with {spec}, but compiled for {self.exported.in_spec}")
         tensors = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
+        self._check(tensors)
         made = self._call(*tensors)
         results = [made[r] if isinstance(r, int) else r[1] for r in self.exported.results]
         return results[0] if self._single else pytree.tree_unflatten(results, self.exported.out_spec)
+
+    def _check(self, tensors: Sequence[Any]) -> None:
+        """Raise LaminaRuntimeError for an argument of another kind than the example, or a size that was not promised.
+
+        The call itself looks at all other sizes. Nothing else does: there are no guards as under torch.compile.
+        """
+        for i, example in self._kinds:
+            given = tensors[i]
+            if given.dtype is not example.dtype or given.dim() != example.dim() or given.is_cuda != example.is_cuda:
+                name, kind = (
+                    self.exported.graph.inputs[i].name,
+                    f"{given.dtype} of {given.dim()} dims on {given.device}",
+                )
+                wanted = f"{example.dtype} of {example.dim()} dims on {example.device}"
+                raise LaminaRuntimeError(f"input '{name}' is {kind}; it was compiled for {wanted}")
+        for symbol, (i, dim) in self._ranges:
+            size, high = tensors[i].shape[dim], symbol.maximum
+            if size < symbol.minimum or (high is not None and size > high):
+                allowed = f"{symbol.minimum} or more" if high is None else f"{symbol.minimum}..{high}"
+                raise LaminaRuntimeError(f"'{symbol.name}' is {size} and must be {allowed}: compile for a wider range")
 
     def ir(self, level: str = "lamina") -> str:
         """The IR at a level: lamina, kernels, linalg, loops, llvm, llvmir or asm."""

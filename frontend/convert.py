@@ -61,6 +61,7 @@ class Context:
         self._env: dict[fx.Node, Any] = {}
         self._weights = frozenset(weights)
         self._symbols: dict[str, torch.SymInt] = {}
+        self._some: set[Dim] = set()
 
     # -- for converters ---------------------------------------------------------------------------------------
     def op(self, name: str, *operands: Value | None, **attributes: Any) -> Any:
@@ -78,6 +79,10 @@ class Context:
     def bounds(self, number: Expr) -> tuple[int | None, int | None]:
         """Inclusive bounds of a symbolic number that follow from what torch knows of its symbols; None: unbounded."""
         return dims.bounds(number, {n: compat.known_range(self._symbols[n], n) for n in dims.symbols(number)})
+
+    def require_some(self, found: Iterable[Dim]) -> None:
+        """Sizes that may not be 0 when the record runs."""
+        self._some.update(found)
 
     def cast(self, value: Value, dtype: str) -> Value:
         """`value` as `dtype`; itself if it is that already."""
@@ -283,6 +288,7 @@ class Context:
             if name not in self._symbols:
                 raise NotOurs(f"size symbol {name} has no source")
             low, high = names.ranges.get(name) or compat.symbol_range(self._symbols[name], name)
+            low = max(low, 1) if dims.symbol(name) in self._some else low
             chosen = names.symbols.get(name, f"s{len(renamed)}")
             input, dim = self._source(name)
             if input < 0:

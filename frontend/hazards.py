@@ -9,6 +9,13 @@ from torch import fx
 
 from . import compat
 
+# Ops that eager never refuses an empty operand, and whose value then is plain: an identity, NaN, or the other operand.
+_PLAIN_OF_NOTHING = frozenset(
+    getattr(torch.ops.aten, name)
+    for name in "cat mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul sum prod any all mean var var_mean constant_pad_nd"
+    " index_put scatter scatter_add slice_scatter new_zeros new_ones new_full new_empty".split()
+)
+
 
 def strides_matter(node: fx.Node) -> bool:
     """True if an as_strided reads the buffer of `node`."""
@@ -32,12 +39,12 @@ def is_of_unsure_strides(node: fx.Node) -> bool:
 
 
 def makes_something_of_nothing(node: fx.Node) -> bool:
-    """True if an operand has no elements and the result has some, which is plain only for concatenation."""
+    """True if an operand has no elements and the result has some, and eager may refuse that."""
 
     def empty(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape)
 
     result = node.meta.get("val")
-    if node.target is torch.ops.aten.cat.default or not isinstance(result, torch.Tensor):
+    if getattr(node.target, "overloadpacket", None) in _PLAIN_OF_NOTHING or not isinstance(result, torch.Tensor):
         return False
     return not empty(result) and any(empty(a.meta.get("val")) for a in node.all_input_nodes)

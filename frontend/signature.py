@@ -9,6 +9,7 @@ import torch
 
 from ..dialects import dims
 from ..dialects.dims import Dim
+from ..runtime.errors import LaminaRuntimeError
 from . import compat, values
 from .part import OutputSpec, Part
 
@@ -45,7 +46,9 @@ def allocate(spec: OutputSpec, known: Mapping[str, int]) -> torch.Tensor:
 
 
 def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """`tensor` with strides that address its elements as `stride` does: itself, or a copy."""
+    """`tensor` with strides that address its elements as `stride` does: itself, or a copy; it must have `size`."""
+    if tensor.shape != size:
+        raise LaminaRuntimeError(f"a tensor of sizes {list(tensor.shape)} where these inputs ask for {list(size)}")
     found = tensor.stride()
     if found == stride or tensor.numel() <= 1 or all(n == 1 or a == b for n, a, b in zip(size, found, stride)):
         return tensor

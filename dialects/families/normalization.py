@@ -6,6 +6,8 @@ and with batch statistics `var_mean` and pointwise ops, so both are compositions
 
 from __future__ import annotations
 
+from math import prod
+
 from ..dtypes import is_float, promote
 from ..lazy import np, pt, wide
 from ..op import Attr, Op, Operand, OptionalOperand, Result, check, sample
@@ -157,7 +159,7 @@ class GroupNorm(Op, name="group_norm", category="row"):
 
     @staticmethod
     def reference(x, weight, bias, groups, eps):
-        rows = x.reshape(x.shape[0], groups, -1)
+        rows = x.reshape(x.shape[0], groups, prod(x.shape[1:]) // groups)
         mean, rstd = _moments(rows, (2,), eps)
         y = ((wide(rows) - mean) * rstd).reshape(x.shape)
         channel = (-1, *([1] * (x.ndim - 2)))

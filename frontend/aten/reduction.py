@@ -23,6 +23,13 @@ def _dims(t: T, dim: Axes) -> tuple[int, ...]:
     return tuple(found) if t.rank else ()
 
 
+def _some(t: T, dim: Axes) -> tuple[int, ...]:
+    """The same for a reduction without an identity: eager refuses to reduce nothing."""
+    found = _dims(t, dim)
+    t.c.require_some(t.shape[d] for d in found)
+    return found
+
+
 def _wide(t: T, dtype: str) -> T:
     return t.to("f32" if dtype in ("f16", "bf16") else dtype)
 
@@ -141,7 +148,7 @@ for _name, _function in (("var", var), ("std", std), ("var_mean", var_mean), ("s
 def _extreme(op: str) -> Any:
     def convert(c: Any, x: Value, dim: Axes = None, keepdim: bool = False) -> Value:
         t = T(c, x)
-        return t.op(op, dims=_dims(t, dim), keepdim=keepdim).value
+        return t.op(op, dims=_some(t, dim), keepdim=keepdim).value
 
     return convert
 
@@ -149,7 +156,7 @@ def _extreme(op: str) -> Any:
 def _extreme_with_index(op: str) -> Any:
     def convert(c: Any, x: Value, dim: int, keepdim: bool = False) -> tuple:
         t = T(c, x)
-        dims = _dims(t, dim)
+        dims = _some(t, dim)
         values, at = (t.op(name, dims=dims, keepdim=keepdim).value for name in (op, f"arg{op[1:]}"))
         return values, at
 
@@ -160,7 +167,7 @@ def _position(op: str) -> Any:
     def convert(c: Any, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
         t = T(c, x)
         require(t.dtype != "bool", "bool, which eager refuses")
-        made = t.op(op, dims=_dims(t, dim), keepdim=False)
+        made = t.op(op, dims=_some(t, dim), keepdim=False)
         return made.reshape(*c.out_type.shape).value
 
     return convert
@@ -176,7 +183,7 @@ for _op in ("amax", "amin"):
 @aten("aminmax")
 def aminmax(c: Any, x: Value, dim: int | None = None, keepdim: bool = False) -> tuple:
     t = T(c, x)
-    low, high = (t.op(op, dims=_dims(t, dim), keepdim=keepdim).value for op in ("amin", "amax"))
+    low, high = (t.op(op, dims=_some(t, dim), keepdim=keepdim).value for op in ("amin", "amax"))
     return low, high
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import lamina
 from lamina.dialects import interpret
 from lamina.frontend.export import ExportError, from_file, from_program, missing_ops, symbol_names
+from lamina.runtime.errors import LaminaRuntimeError
 
 
 class Counting(nn.Module):
@@ -110,6 +111,25 @@ def test_compile_with_dynamic_sizes_and_changing_weights():
         with torch.no_grad():
             torch.testing.assert_close(compiled(x), model(x))
             model[0].weight.mul_(1.5)
+
+
+def test_calls_that_were_not_compiled_for_are_errors():
+    """Nothing but the callable itself looks at its arguments: no byte outside them may be read."""
+    n = torch.export.Dim("n", min=4, max=64)
+    compiled = lamina.compile(torch.add, (torch.ones(8, 3), torch.ones(8, 3)), dynamic_shapes=(({0: n}, {0: n}),))
+    good = torch.ones(8, 3)
+    torch.testing.assert_close(compiled(good, good), good + good)
+    for bad, text in [
+        (torch.ones(5, 3), r"sizes \[5, 3\]"),
+        (torch.ones(8, 2), r"sizes \[8, 2\]"),
+        (good.double(), "float64 of 2 dims on cpu; it was compiled for torch.float32"),
+        (torch.ones(3), "of 1 dims"),
+    ]:
+        with pytest.raises(LaminaRuntimeError, match=text):
+            compiled(good, bad)
+    for size in (2, 65):
+        with pytest.raises(LaminaRuntimeError, match=f"'n' is {size} and must be 4..64"):
+            compiled(torch.ones(size, 3), torch.ones(size, 3))
 
 
 def test_export_to_an_artifact(tmp_path):
