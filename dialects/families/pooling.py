@@ -333,10 +333,14 @@ def _inside(s, places, spatial):
 
 
 def _read(s, x, p, places, inside, other):
-    """The element of `x` in plane `p[:2]` at `places`, or `other` where `inside` does not hold (None: it always does)."""
+    """The element of `x` in plane `p[:2]` at `places`, or `other` where `inside` does not hold (None: it always does).
+
+    Each place outside is moved to its own edge, so that windows of one row share rows, and their reads stay side by side.
+    """
     if inside is None:
         return s.read(x, [*p[:2], *places])
-    return s.select(inside, s.read(x, [*p[:2], *(s.select(inside, place, 0) for place in places)]), other)
+    kept = [s.minimum(s.maximum(place, 0), s.sub(s.size(size), 1)) for place, size in zip(places, x.shape[2:])]
+    return s.select(inside, s.read(x, [*p[:2], *kept]), other)
 
 
 def _keep_larger(s, x, p, places, inside, best, at):
@@ -359,7 +363,7 @@ def _keep_larger_in_order(s, x, p, places, inside, best, at):
     if is_float(x.dtype):
         larger = s.bitwise_or(larger, s.isnan(value))
     first = s.lt(at, 0) if inside is None else s.bitwise_and(s.lt(at, 0), inside)
-    return s.select(larger, value, best), s.select(s.bitwise_or(larger, first), here, at)
+    return s.maximum(best, value), s.select(s.bitwise_or(larger, first), here, at)
 
 
 def _element(s, x, p, places, inside):
