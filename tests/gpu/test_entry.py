@@ -54,7 +54,7 @@ def gpu(monkeypatch):
         native.device = torch.device("cpu")
         found = addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH)
         found |= addresses(shared, cuda_entry._TORCH_GPU)
-        support = native_entry.support(cuda_entry.cuda_entry_ir(), "cuda_entry", found)
+        support = native_entry.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
         call = cuda_entry._Entry(native, support, graphs).chain.call
         for _ in range(2):  # in Python; the next is native
             call(*tensors)

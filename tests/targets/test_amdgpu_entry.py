@@ -124,7 +124,7 @@ def test_a_part_under_torch_is_launched_natively(fake, monkeypatch, graphs):
     found = addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH) | addresses(
         torch_hip, cuda_entry._TORCH_GPU
     )
-    support = native_entry.support(cuda_entry.cuda_entry_ir(), "cuda_entry", found)
+    support = native_entry.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
     entry = cuda_entry._Entry(native, support, graphs).chain.call
     for _ in range(4):
         fake.calls.clear()
