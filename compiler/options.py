@@ -16,7 +16,9 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """Options of `compile_graph`.
+    """How to compile: `lamina.compile(f, args, options=lamina.Options(numerics="fast"))`.
+
+    torch.compile takes them by name: `torch.compile(f, backend="lamina", options={"numerics": "fast"})`.
 
     numerics     "eager" rounds bf16 and f16 where eager does; "fast" keeps f32 between fused ops; with "tf32" f32
                  products on NVIDIA's tensor cores are of operands rounded to TF32 (10 fraction bits)
@@ -44,6 +46,10 @@ class Options:
         if not self.timeout > 0:
             raise OptionError(f"option 'timeout' is {self.timeout}; it must be positive (seconds)")
         object.__setattr__(self, "print_after", tuple(self.print_after))
+
+    def __repr__(self) -> str:
+        given = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+        return f"Options({', '.join(f'{name}={value!r}' for name, value, default in given if value != default)})"
 
     @property
     def observed(self) -> bool:

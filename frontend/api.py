@@ -105,9 +105,17 @@ def compile(  # noqa: A001
     kwargs: dict[str, Any] | None = None,
     options: Options = Options(),
 ) -> Compiled:
-    """Compile a function or module for example arguments; ExportError lists what cannot be compiled.
+    """Compile a function or module for arguments like `args` and `kwargs`; the result is called like the original.
 
-    `dynamic_shapes` is torch.export's. Parameters are used as they are at each call.
+    ```python
+    f = lamina.compile(model, (x,), dynamic_shapes={"x": {0: torch.export.Dim("batch", max=64)}})
+    y = f(x)                       # eager's values, for every batch up to 64
+    print(f.ir("linalg"), f.asm())
+    ```
+
+    `target` is a name that `lamina targets` lists, or "native": this machine. `dynamic_shapes` is torch.export's; all
+    other sizes are those of `args`. Parameters are used as they are at each call, and nothing is differentiated.
+    ExportError lists what cannot be compiled, with source lines; CompileError says which kernel failed and why.
     """
     module = function if isinstance(function, torch.nn.Module) else _Function(function)
     launcher.prepare(any(isinstance(a, torch.Tensor) and a.is_cuda for a in args))
@@ -124,7 +132,16 @@ def export(
     dynamic_shapes: Any = None,
     options: Options = Options(),
 ) -> Export:
-    """Compile an exported program for `targets`; ExportError lists what cannot be compiled."""
+    """Compile an exported program for all `targets`, ahead of time, with its weights and state.
+
+    ```python
+    program = torch.export.export(model, (x,))
+    lamina.export(program, targets=["x86-64-v3", "aarch64", "sm_90a"]).save("model.lamina")
+    ```
+
+    `dynamic_shapes` are those that `program` was exported with: they give its sizes the names that callers see.
+    ExportError lists what cannot be compiled, with source lines; CompileError says which kernel failed and why.
+    """
     exported = from_program(program, "main", symbol_names(program, dynamic_shapes))
     return Export(exported, {t: compile_graph(exported.graph, t, options) for t in targets})
 

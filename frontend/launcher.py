@@ -23,7 +23,7 @@ from ..compiler.options import Options, in_process
 from ..dialects.dtypes import size as item_size
 from ..dialects.strides import row_major
 from ..runtime.errors import LaminaRuntimeError
-from ..runtime.program import Constants, LoadedProgram, OutputSpec, Prepared
+from ..runtime.program import Constants, LoadedProgram, OutputSpec, PlannedProgram, Prepared
 from . import compat, values, weights
 from .part import Part
 from .signature import Signature, evaluate, laid_out
@@ -90,7 +90,9 @@ class Call:
 class Native:
     """A loaded part: the Python way to call it."""
 
-    def __init__(self, part: Part, program: LoadedProgram, frozen: bool = False):
+    program: Any  # a LoadedProgram; in CudaNative a GpuProgram
+
+    def __init__(self, part: Part, program: PlannedProgram, frozen: bool = False):
         self.part, self.program, self.frozen = part, program, frozen
         self.signature = Signature(part)
         names = {i.name: n for n, i in enumerate(part.graph.inputs)}
@@ -137,7 +139,7 @@ class Native:
         return found
 
     def _plan(self, symbols: tuple[int, ...]) -> Call:
-        prepared = self.program.prepare(symbols)
+        prepared: Prepared = self.program.prepare(symbols)
         known = self.signature.named(symbols)
         buffers = [(b.shape, row_major(b.shape), values.torch_dtype(b.dtype)) for b in prepared.buffers]
         results, taken = [], set()

@@ -1,13 +1,13 @@
 """Counters of what was compiled and what ran in eager: `lamina.stats()`; `LAMINA_LOG=fallback` prints fallbacks.
 
-    graphs, training_graphs   graphs that torch.compile gave us: for inference; forward and backward ones
-    direct                    of the former, those that Dynamo calls without AOTAutograd's wrapper
-    parts, cached_parts       compiled pieces of these graphs; those that were in the cache on disk
-    kernels, plain_kernels    their kernels; those whose optimised compilation failed
-    compiled_nodes, eager_nodes, fallback, failures, graph_breaks
-
->>> lamina.stats()["fallback"]
-{'aten.nonzero.default': {'count': 1, 'reason': 'no converter', 'places': ['model.py:31 (nonzero)']}}
+graphs, training_graphs   graphs that torch.compile gave us: for inference; forward and backward ones
+direct                    of the former, those that Dynamo calls without AOTAutograd's wrapper
+parts, cached_parts       compiled pieces of these graphs; those that were in the cache on disk
+kernels, plain_kernels    their kernels; those whose optimised compilation failed
+compiled_nodes            nodes of graphs that were compiled
+eager_nodes, fallback     those that run in eager; the same by op, with reasons and places
+failures                  what compilations that failed said
+graph_breaks              why Dynamo broke graphs, and how often
 """
 
 from __future__ import annotations
@@ -86,5 +86,14 @@ COUNTERS = Counters()
 
 
 def stats() -> dict[str, Any]:
-    """What has been compiled in this process, and which ops ran in eager and why."""
+    """What torch.compile gave Lamina in this process, what was compiled, and which ops run in eager and why.
+
+    ```python
+    found = lamina.stats()
+    found["parts"], found["plain_kernels"]  # 3, 0
+    found["fallback"]  # {'aten.nonzero.default': {'count': 1, 'reason': 'no converter', 'places': ['model.py:31 (nonzero)']}}
+    ```
+
+    The keys are listed at the top of this module.
+    """
     return COUNTERS.snapshot()

@@ -26,7 +26,10 @@ _EPOCH = ctypes.c_int64(0)
 
 
 def invalidate() -> None:
-    """Have everything that was computed from weights computed again at the next call."""
+    """Have everything that was computed from weights computed again at the next call.
+
+    Needed only after a write that torch does not count: `w.data.mul_(2)`, or one through `w.numpy()`.
+    """
     _EPOCH.value += 1
 
 

@@ -44,8 +44,7 @@ def load(
 
     `target` names one of the artifact's targets instead of the best; `verify` checks the hashes of all weights;
     `threads` limits the threads of a call; `graphs` lets a GPU's driver launch all kernels of static sizes at once, as a
-    CUDA or HIP graph. ArtifactError says why a file cannot be loaded. Loading runs the
-    artifact's code: load only files that you trust.
+    CUDA or HIP graph. ArtifactError says why a file cannot be loaded. Loading runs the file's code: load what you trust.
     """
     if device != "cpu":
         from .gpu_model import GpuModel, parse_device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,20 @@ def dtype_name(dtype: np.dtype) -> str:
 def as_stored(array: np.ndarray) -> np.ndarray:
     """The bytes of an array of f8…; other arrays unchanged."""
     return array.view(np.uint8) if array.dtype.name in FLOAT8 else array
+
+
+def row_major(shape: Sequence[int], step: int = 1) -> tuple[int, ...]:
+    """Strides of a contiguous tensor whose elements are `step` apart."""
+    strides = []
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def is_row_major(shape: Sequence[int], strides: Sequence[int], step: int = 1) -> bool:
+    """Are the elements those of a contiguous tensor, in order? The stride of a dim of size 1 does not matter."""
+    return 0 in shape or all(n == 1 or s == t for n, s, t in zip(shape, strides, row_major(shape, step)))
 
 
 def as_array(value: Any, name: str) -> np.ndarray:

@@ -76,13 +76,11 @@ class Caller(ProgramCaller):
         arrays: list[ndarray] = [None] * len(self.signature.inputs)  # type: ignore[list-item]
         scalars: dict[int, int] = {}
         for n, value in zip(self.arguments, inputs):
-            name = self.signature.inputs[n]["name"]
             if n in self.scalars:
-                if not hasattr(value, "__index__"):
-                    raise LaminaRuntimeError(f"input '{name}' is a {type(value).__name__}, expected an int")
-                scalars[n] = value = value.__index__()
-                arrays[n] = np.array(value, np.int64)
+                scalars[n] = self.scalar(n, value)
+                arrays[n] = np.array(scalars[n], np.int64)
                 continue
+            name = self.signature.inputs[n]["name"]
             arrays[n] = as_array(value, name)
             if arrays[n].dtype != self.dtypes[n]:
                 self.signature.check_dtype(n, dtype_name(arrays[n].dtype))

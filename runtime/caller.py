@@ -53,6 +53,13 @@ class ProgramCaller:
         """Arguments in order, those after the positional ones by name; `called` is for messages."""
         return order_arguments(called or str(self), self.names, args, named)
 
+    def scalar(self, number: int, value: Any) -> int:
+        """The value of input `number`, which is an int."""
+        if not hasattr(value, "__index__"):
+            name = self.signature.inputs[number]["name"]
+            raise LaminaRuntimeError(f"input '{name}' is a {type(value).__name__}, expected an int")
+        return value.__index__()
+
     def shown(self, prepared: Prepared) -> list[OutputSpec]:
         """The results that callers see: outputs that do not end in an input."""
         return [prepared.outputs[n] for n in self._results]

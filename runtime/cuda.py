@@ -119,7 +119,6 @@ class Device(gpu_device.Device):
             check(driver().cuCtxSetCurrent(self._context), f"using {self}")
 
     def synchronize(self, stream: int = 0) -> None:
-        """Wait for all work on a stream."""
         self.use()
         check(driver().cuStreamSynchronize(ctypes.c_void_p(stream)), "running on the device")
 
@@ -149,7 +148,6 @@ class Device(gpu_device.Device):
         return driver().cuLaunchKernelEx(ctypes.addressof(config), function, parameters, None)
 
     def check(self, code: int, what: str) -> None:
-        """Raise the DeviceError of a failed call."""
         check(code, what)
 
     def driver_function(self, name: str) -> Any:
@@ -157,7 +155,6 @@ class Device(gpu_device.Device):
         return getattr(driver(), f"cu{name}")
 
     def functions(self) -> dict[str, int]:
-        """Addresses of what native code calls."""
         overlapping = {"launch_overlapping": "cuLaunchKernelEx"} if self.overlaps else {}
         return addresses(driver(), _FUNCTIONS | overlapping)
 
@@ -167,7 +164,6 @@ class Device(gpu_device.Device):
         return KernelNode(function, (ctypes.c_uint * 7)(*rest), parameters, None)
 
     def require(self, target: str) -> None:
-        """A WrongDeviceError unless code for `target` runs here."""
         check_device(target, self)
 
     def preference(self, target: str) -> Any:
@@ -176,7 +172,6 @@ class Device(gpu_device.Device):
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
-        """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
             code = driver().cuMemcpyAsync(
                 ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)
@@ -184,7 +179,6 @@ class Device(gpu_device.Device):
             check(code, f"copying {size} bytes")
 
     def take(self, size: int, stream: int) -> int:
-        """The pointer of at least `size` bytes of new device memory."""
         pointer = ctypes.c_uint64()
         code = driver().cuMemAllocFromPoolAsync(
             ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)), ctypes.c_void_p(self.pool), ctypes.c_void_p(stream)
@@ -193,11 +187,9 @@ class Device(gpu_device.Device):
         return pointer.value
 
     def give_back(self, pointer: int, stream: int) -> None:
-        """Free what `take` gave, in the order of `stream`."""
         driver().cuMemFreeAsync(ctypes.c_void_p(pointer), ctypes.c_void_p(stream))
 
     def take_host(self, size: int) -> tuple[int, int]:
-        """Addresses, on the host and on the device, of new host memory that the device can write."""
         address, pointer = ctypes.c_void_p(), ctypes.c_uint64()
         code = driver().cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
         check(code, "allocating mapped memory")
@@ -205,7 +197,6 @@ class Device(gpu_device.Device):
         return address.value or 0, pointer.value
 
     def give_back_host(self, address: int) -> None:
-        """Free what `take_host` gave."""
         driver().cuMemFreeHost(ctypes.c_void_p(address))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .arrays import is_row_major, row_major
 from .errors import LaminaRuntimeError, WrongDeviceError
 
 CUDA, ROCM = 2, 10  # device types
@@ -93,12 +94,8 @@ def take(value: Any, device: int, stream: int, name: str, kind: int = CUDA) -> t
     _python.PyCapsule_SetName(capsule, _USED)
     t = managed.contents.tensor
     shape = tuple(t.shape[i] for i in range(t.ndim))
-    if t.strides:
-        expected = 1
-        for i in reversed(range(t.ndim)):
-            if shape[i] != 1 and t.strides[i] != expected and 0 not in shape:
-                raise LaminaRuntimeError(f"input '{name}' is not contiguous; make a contiguous copy")
-            expected *= shape[i]
+    if t.strides and not is_row_major(shape, t.strides[: t.ndim]):
+        raise LaminaRuntimeError(f"input '{name}' is not contiguous; make a contiguous copy")
     return (t.data or 0) + t.byte_offset, shape, _dtype(t.code, t.bits), _Owner(managed, value)
 
 
@@ -158,11 +155,7 @@ def _release(managed: Any) -> None:
 def give(address: int, shape: Sequence[int], dtype: str, device: int, owner: Any, kind: int = CUDA) -> Any:
     """A capsule for contiguous device memory; `owner` lives as long as whoever takes it wants."""
     rank = len(shape)
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    sizes = (ctypes.c_int64 * max(2 * rank, 1))(*shape, *reversed(strides))
+    sizes = (ctypes.c_int64 * max(2 * rank, 1))(*shape, *row_major(shape))
     managed = _Managed()
     t = managed.tensor
     t.data, t.device_type, t.device_id, t.ndim = address, kind, device, rank

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from . import dlpack
-from .arrays import ITEM_SIZE, as_array, dtype_name, numpy_dtype
+from .arrays import ITEM_SIZE, as_array, dtype_name, is_row_major, numpy_dtype
 from .errors import LaminaRuntimeError
 from .gpu_device import Device, Memory
 
@@ -109,11 +109,9 @@ def on_device(value: Any, name: str, device: Device, stream: int) -> DeviceArray
 def _interfaced(interface: Mapping[str, Any], owner: Any, name: str, device: Device, stream: int) -> DeviceArray:
     """An array that speaks the CUDA array interface alone, which does not tell the device: it must be `device`."""
     dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
-    strides, step = interface.get("strides"), dtype.itemsize
-    for size, stride in zip(reversed(shape), reversed(strides or ())):
-        if size != 1 and stride != step and 0 not in shape:
-            raise LaminaRuntimeError(f"input '{name}' is not contiguous; make a contiguous copy")
-        step *= size
+    strides = interface.get("strides")
+    if strides and not is_row_major(shape, strides, dtype.itemsize):
+        raise LaminaRuntimeError(f"input '{name}' is not contiguous; make a contiguous copy")
     made_on = interface.get("stream")
     if made_on is not None and made_on != (stream or _LEGACY_STREAM):
         device.synchronize(0 if made_on == _LEGACY_STREAM else made_on)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import gpu_entry
-from .arrays import ITEM_SIZE
+from .arrays import ITEM_SIZE, is_row_major
 from .caller import ProgramCaller
 from .errors import LaminaRuntimeError
 from .gpu_array import DeviceArray, on_device
@@ -42,7 +42,7 @@ class GpuCaller(ProgramCaller):
         scalars: dict[int, int] = {}
         for number, value in zip(self.arguments, values):
             if number in self.scalars:
-                scalars[number] = int(value)
+                scalars[number] = self.scalar(number, value)
                 continue
             array = arrays[number] = self._usable(value, number, stream)
             shapes[number] = array.shape
@@ -87,12 +87,7 @@ class GpuCaller(ProgramCaller):
             assert base is not None
             pointer, owner = base.pointer, base
         view = DeviceArray(device, pointer + o.offset * ITEM_SIZE[o.dtype], o.shape, o.dtype, owner, stream)
-        step = 1
-        for size, stride in zip(reversed(o.shape), reversed(o.strides)):
-            if size != 1 and stride != step and 0 not in o.shape:
-                return _in_order(view, o, stream)
-            step *= size
-        return view.copy()
+        return view.copy() if is_row_major(o.shape, o.strides) else _in_order(view, o, stream)
 
 
 def _in_order(view: DeviceArray, o: OutputSpec, stream: int) -> DeviceArray:

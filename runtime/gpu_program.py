@@ -17,15 +17,12 @@ from math import prod
 from typing import Any
 
 from .arrays import ITEM_SIZE
-from .errors import ArtifactError
 from .gpu_check import check_launches
 from .gpu_device import Device, Module
 from .gpu_image import unpack
 from .gpu_layout import Layout
 from .gpu_walk import Walk
-from .program import Constants, LoadedProgram, Prepared
-from .sizes import compile_sizes
-from .threads import ABI
+from .program import Constants, PlannedProgram, Prepared
 
 MEMO = 4096  # tuples of symbol values whose launches are remembered
 DEVICE_ALIGN = 16  # what kernels expect of every buffer
@@ -38,15 +35,12 @@ _INIT_SPACES = ("weight", "persistent")
 Allocate = Callable[[int], tuple[int, Any]]
 
 
-class GpuProgram(LoadedProgram):
+class GpuProgram(PlannedProgram):
     """A program for one device."""
 
     def __init__(self, manifest: Mapping[str, Any], image: bytes, device: Device, name: str = ""):
-        plan = manifest["plan"]
-        if plan["abi"] != ABI:
-            raise ArtifactError(f"the code has kernel ABI {plan['abi']}, this runtime has {ABI}; compile it again")
-        self.manifest, self.plan, self.device = manifest, plan, device
-        self.name = name or manifest.get("name", "main")
+        super().__init__(manifest, name)
+        self.device, plan = device, self.plan
         header, kernels = unpack(image)
         device.require(header["arch"])
         self._code = {n: unpack(k) for n, k in zip(header["kernels"], kernels)}
@@ -56,26 +50,15 @@ class GpuProgram(LoadedProgram):
         if plan["init"] is not None:
             check_launches(plan["init"], {s: counts[s] for s in _INIT_SPACES}, headers, self.name)
         self._modules: dict[str, Module] = {}
-        self._symbols = [s["name"] for s in plan["symbols"]]
-        self._evaluate = compile_sizes(self._expressions(), self._symbols)
-        self._lifetimes = [(b["first"], b["last"]) for b in plan["arena"]]
-        self._prepared: dict[tuple[int, ...], Prepared] = {}
         self._walks: dict[tuple[int, ...], Walk] = {}
         self._layout: Layout | None = None
-        self._lock = threading.Lock()
         self._running = threading.Lock()
         self.status = device.mapped(len(plan["launches"]))
         self._counts = counts
-        self.constants = Constants()
 
     # -- calls -----------------------------------------------------------------------------------------------------
-    def initialize(  # type: ignore[override]
-        self,
-        weights: Sequence[int],
-        owners: Sequence[Any] = (),
-        threads: int | None = None,
-        stream: int = 0,
-        allocate: Allocate | None = None,
+    def initialize(
+        self, weights: Sequence[int], owners: Sequence[Any] = (), stream: int = 0, allocate: Allocate | None = None
     ) -> Constants:
         """Compute what depends on the weights alone; see LoadedProgram.initialize."""
         self.device.use()
@@ -94,13 +77,12 @@ class GpuProgram(LoadedProgram):
             self._enqueue(walk, pointers, stream, allocate)
         return Constants(pointers, tuple(kept))
 
-    def run(  # type: ignore[override]
+    def run(
         self,
         prepared: Prepared,
         inputs: Sequence[int],
         outputs: Sequence[int],
         constants: Constants | None = None,
-        threads: int | None = None,
         stream: int = 0,
         allocate: Allocate | None = None,
     ) -> None:

@@ -118,11 +118,9 @@ class Device(gpu_device.Device):
         return f"hip:{self.index} ({self.name}, {self.chip})"
 
     def use(self) -> None:
-        """Make the device current in this thread."""
         check(driver().hipSetDevice(self.index), f"using {self}")
 
     def synchronize(self, stream: int = 0) -> None:
-        """Wait for all work on a stream."""
         self.use()
         check(driver().hipStreamSynchronize(ctypes.c_void_p(stream)), "running on the device")
 
@@ -141,7 +139,6 @@ class Device(gpu_device.Device):
         return driver().hipModuleLaunchKernel
 
     def check(self, code: int, what: str) -> None:
-        """Raise the DeviceError of a failed call."""
         check(code, what)
 
     def driver_function(self, name: str) -> Any:
@@ -160,7 +157,6 @@ class Device(gpu_device.Device):
         return KernelNode(of(*block), None, function, of(*grid), parameters, shared)
 
     def require(self, target: str) -> None:
-        """A WrongDeviceError unless code for `target` runs here."""
         check_architecture(target, self)
 
     def preference(self, target: str) -> Any:
@@ -169,7 +165,6 @@ class Device(gpu_device.Device):
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
-        """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
             code = driver().hipMemcpyAsync(
                 ctypes.c_void_p(to),
@@ -191,11 +186,9 @@ class Device(gpu_device.Device):
         return pointer.value or 0
 
     def give_back(self, pointer: int, stream: int) -> None:
-        """Free what `take` gave, in the order of `stream`."""
         driver().hipFreeAsync(ctypes.c_void_p(pointer), ctypes.c_void_p(stream))
 
     def take_host(self, size: int) -> tuple[int, int]:
-        """Addresses, on the host and on the device, of new host memory that the device can write."""
         address, pointer = ctypes.c_void_p(), ctypes.c_void_p()
         code = driver().hipHostMalloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
         check(code, "allocating mapped memory")
@@ -203,7 +196,6 @@ class Device(gpu_device.Device):
         return address.value or 0, pointer.value or 0
 
     def give_back_host(self, address: int) -> None:
-        """Free what `take_host` gave."""
         driver().hipHostFree(ctypes.c_void_p(address))
 
 

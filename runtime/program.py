@@ -17,7 +17,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from .arena import ALIGN, allocate, plan_offsets, thread_arena
-from .arrays import ITEM_SIZE
+from .arrays import ITEM_SIZE, row_major
 from .errors import ArtifactError, LaminaIndexError, LaminaRuntimeError
 from .loader import Image
 from .sizes import compile_sizes
@@ -68,28 +68,20 @@ class Constants(NamedTuple):
     owners: tuple[Any, ...] = ()
 
 
-class LoadedProgram:
-    """A program in memory, callable from any number of threads. Its addresses are valid as long as it lives."""
+class PlannedProgram:
+    """What programs on CPUs and GPUs have in common: a plan, whose sizes are known once those of its symbols are."""
 
-    def __init__(self, manifest: Mapping[str, Any], image: bytes | Image, name: str = ""):
+    def __init__(self, manifest: Mapping[str, Any], name: str):
         plan = manifest["plan"]
         if plan["abi"] != ABI:
             raise ArtifactError(f"the code has kernel ABI {plan['abi']}, this runtime has {ABI}; compile it again")
         self.manifest, self.plan = manifest, plan
         self.name = name or manifest.get("name", "main")
-        self.image = image if isinstance(image, Image) else Image(image, self.name)
-        self.contexts = Contexts(self.image)
-        self.main_address = self.image.address("lamina_main")
-        self._main = _Entry(self.main_address)
-        self._init = _Entry(self.image.address("lamina_init")) if plan["init"] else None
         self._symbols = [s["name"] for s in plan["symbols"]]
         self._evaluate: Callable[..., tuple[int, ...]] = compile_sizes(self._expressions(), self._symbols)
         self._lifetimes = [(b["first"], b["last"]) for b in plan["arena"]]
         self._prepared: dict[tuple[int, ...], Prepared] = {}
         self._lock = threading.Lock()
-        self._pointers = ctypes.c_void_p * (
-            len(plan["inputs"]) + len(plan["weights"]) + len(plan["persistent"]) + len(plan["buffers"]) + 1
-        )
         self.constants = Constants()
 
     def prepare(self, symbols: tuple[int, ...]) -> Prepared:
@@ -102,50 +94,6 @@ class LoadedProgram:
                     self._prepared.clear()
                 self._prepared[symbols] = prepared
         return prepared
-
-    def initialize(self, weights: Sequence[int], owners: Sequence[Any] = (), threads: int | None = None) -> Constants:
-        """Compute what depends on the weights alone from their pointers, into new memory.
-
-        `owners` are kept alive with the result. Sets nothing: pass the result to `run`, or assign it to `constants`.
-        """
-        plan = self.plan
-        if len(weights) != len(plan["weights"]):
-            raise LaminaRuntimeError(f"program '{self.name}' has {len(plan['weights'])} weights, got {len(weights)}")
-        sizes = [prod(p["shape"]) * ITEM_SIZE[p["dtype"]] for p in plan["persistent"]]
-        offsets, total = plan_offsets(sizes, [(0, 0)] * len(sizes))
-        block, base = allocate(total)
-        pointers = (*weights, *(base + offset for offset in offsets))
-        if self._init is not None:
-            arena = plan["init"]["arena"]
-            lifetimes = [(b["first"], b["last"]) for b in arena]
-            scratch, size = plan_offsets([b["bytes"] for b in arena], lifetimes)
-            memory, address = allocate(size)
-            array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, address)
-            dims = (ctypes.c_int64 * (len(scratch) + 1))(*scratch)
-            status = self._init(self.contexts.current(threads), ctypes.addressof(array), ctypes.addressof(dims))
-            del memory
-            if status:
-                raise self.failure(status, "init")
-        return Constants(pointers, (block, *owners))
-
-    def run(
-        self,
-        prepared: Prepared,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        constants: Constants | None = None,
-        threads: int | None = None,
-    ) -> None:
-        """Run once. Nothing is checked: pointers must be to contiguous tensors of the prepared sizes.
-
-        A scalar input's pointer is to its value as an int64. LaminaRuntimeError when a check in the program fails.
-        """
-        pointers = self._pointers(
-            *inputs, *(constants or self.constants).pointers, *outputs, thread_arena(prepared.arena_bytes)
-        )
-        status = self._main(self.contexts.current(threads), ctypes.addressof(pointers), prepared.dims_address)
-        if status:
-            raise self.failure(status)
 
     def failure(self, status: int, entry: str = "main") -> LaminaRuntimeError:
         """The error for a status that an entry returned: what failed, in which kernel, from which source line."""
@@ -195,10 +143,61 @@ class LoadedProgram:
         return Prepared(symbols, buffers, tuple(outputs), max(total, ALIGN), dims, ctypes.addressof(dims))
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor, in elements."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+class LoadedProgram(PlannedProgram):
+    """A program in memory, callable from any number of threads. Its addresses are valid as long as it lives."""
+
+    def __init__(self, manifest: Mapping[str, Any], image: bytes | Image, name: str = ""):
+        super().__init__(manifest, name)
+        plan = self.plan
+        self.image = image if isinstance(image, Image) else Image(image, self.name)
+        self.contexts = Contexts(self.image)
+        self.main_address = self.image.address("lamina_main")
+        self._main = _Entry(self.main_address)
+        self._init = _Entry(self.image.address("lamina_init")) if plan["init"] else None
+        self._pointers = ctypes.c_void_p * (
+            len(plan["inputs"]) + len(plan["weights"]) + len(plan["persistent"]) + len(plan["buffers"]) + 1
+        )
+
+    def initialize(self, weights: Sequence[int], owners: Sequence[Any] = (), threads: int | None = None) -> Constants:
+        """Compute what depends on the weights alone from their pointers, into new memory.
+
+        `owners` are kept alive with the result. Sets nothing: pass the result to `run`, or assign it to `constants`.
+        """
+        plan = self.plan
+        if len(weights) != len(plan["weights"]):
+            raise LaminaRuntimeError(f"program '{self.name}' has {len(plan['weights'])} weights, got {len(weights)}")
+        sizes = [prod(p["shape"]) * ITEM_SIZE[p["dtype"]] for p in plan["persistent"]]
+        offsets, total = plan_offsets(sizes, [(0, 0)] * len(sizes))
+        block, base = allocate(total)
+        pointers = (*weights, *(base + offset for offset in offsets))
+        if self._init is not None:
+            arena = plan["init"]["arena"]
+            lifetimes = [(b["first"], b["last"]) for b in arena]
+            scratch, size = plan_offsets([b["bytes"] for b in arena], lifetimes)
+            memory, address = allocate(size)
+            array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, address)
+            dims = (ctypes.c_int64 * (len(scratch) + 1))(*scratch)
+            status = self._init(self.contexts.current(threads), ctypes.addressof(array), ctypes.addressof(dims))
+            del memory
+            if status:
+                raise self.failure(status, "init")
+        return Constants(pointers, (block, *owners))
+
+    def run(
+        self,
+        prepared: Prepared,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        constants: Constants | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """Run once. Nothing is checked: pointers must be to contiguous tensors of the prepared sizes.
+
+        A scalar input's pointer is to its value as an int64. LaminaRuntimeError when a check in the program fails.
+        """
+        pointers = self._pointers(
+            *inputs, *(constants or self.constants).pointers, *outputs, thread_arena(prepared.arena_bytes)
+        )
+        status = self._main(self.contexts.current(threads), ctypes.addressof(pointers), prepared.dims_address)
+        if status:
+            raise self.failure(status)

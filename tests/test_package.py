@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import lamina
 
 ROOT = Path(lamina.__file__).parent
@@ -78,9 +80,16 @@ def test_every_folder_is_packaged():
 
 
 def test_unknown_public_name_lists_the_known():
-    try:
+    with pytest.raises(AttributeError, match="has no attribute 'complie'; it has .*compile, "):
         lamina.complie  # noqa: B018
-    except AttributeError as error:
-        assert "compile" in str(error)
-    else:
-        raise AssertionError("no error")
+
+
+def test_type_checkers_see_the_public_names():
+    (block,) = [n for n in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(n, ast.If)]
+    seen = {a.asname: f".{n.module}" for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    assert seen == lamina._PUBLIC and (ROOT / "py.typed").exists()
+
+
+@pytest.mark.parametrize("name", [n for n in dir(lamina) if n != "__version__"])
+def test_public_names_are_documented(name):
+    assert getattr(lamina, name).__doc__

@@ -250,6 +250,19 @@ def tensor(array):
     return room[-room.data_ptr() // 4 % 4 :][: array.size].view(array.shape).copy_(torch.as_tensor(array)).as_subclass(Tensor)  # fmt: skip
 
 
+def test_sizes_that_are_arguments_are_ints(load):
+    graph = Graph()
+    graph.symbols.append(Symbol("s0", 0, 64, 1, 1, -1))
+    x = graph.add_input("x", TensorType("f32", (symbol("s0"), 70)))
+    graph.add_input("n", TensorType("i64", ()), "scalar")
+    graph.add_output(graph.add("softmax", x, dim=1))
+    model, _, _ = load(graph)
+    (x, _) = operands()
+    np.testing.assert_allclose(np.asarray(model(x, 12)), torch.softmax(torch.from_numpy(x), 1), rtol=1e-6)
+    with pytest.raises(LaminaRuntimeError, match="input 'n' is a float, expected an int"):
+        model(x, 12.5)
+
+
 def test_tensors_of_torch_are_read_natively(load, monkeypatch):
     monkeypatch.setattr(cuda.Device, "dlpack", 1)  # the host
     monkeypatch.setitem(dlpack._KINDS, 1, "cuda")
