@@ -34,10 +34,11 @@ FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
 
 @register
-def emit_gpu_loops(module: ir.Module, wave: int = WARP, divide: str = "") -> None:
+def emit_gpu_loops(module: ir.Module, wave: int = WARP, divide: str = "", stream: bool = False) -> None:
     """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
 
-    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly.
+    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly. `stream`: large
+    inputs of reductions are read by PTX's loads with a cache hint.
 
     Before:
     ```mlir
@@ -51,7 +52,7 @@ def emit_gpu_loops(module: ir.Module, wave: int = WARP, divide: str = "") -> Non
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph, wave, divide)
+            kernel = GpuKernel(graph, wave, divide, stream)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()

@@ -30,6 +30,7 @@ from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
 from .row_values import Row, combined, strided
 from .stored import Stored, from_scratch, scratch_type, to_scratch
+from .streamed_loads import StreamedLoads
 from .thread_values import LANE, ThreadValues
 
 COLUMN_THREADS = 256  # of a block: lanes by slices
@@ -170,6 +171,7 @@ class _Stages:
             high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(vectors)), b.index)
         row = Row(stage, threads, lane, vectors, unroll, low, high)
         ev = self.stored.evaluator(stage, ranges, width)
+        ev.streamed = StreamedLoads(stage)
         made = row.reduce(ev, self.generic, ev.ranges.delinearize(ev.ranges.simplify(position), self.shape))
         conditions = [inside, _is_first(stage, lane)]
         if chunks != 1:
@@ -204,6 +206,7 @@ class _Stages:
         x, y = _split(stage, lanes)
         w, inside = _place_column(stage, x, lanes, vectors, "w")
         ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
+        ev.streamed = StreamedLoads(stage)
         low, high = y, b.dim(length)
         chunk: Dim = 0
         if chunks != 1:

@@ -19,6 +19,7 @@ from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
 from .row_values import Row
 from .stored import Stored
+from .streamed_loads import StreamedLoads
 from .thread_values import LANE, ThreadValues
 
 WARP_ROW = 512  # elements up to which one wave takes a row
@@ -94,6 +95,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     r, lane, inside = place(stage, threads, per_block, count)
     row = Row(stage, threads, lane, vectors, unroll)
     ev = stored.evaluator(stage, Ranges({"r": count}), width)
+    ev.streamed = StreamedLoads(stage)
     for key in plan.keys:
         ev.together[key] = lambda generic, index: row.reduce(ev, generic, index)
     _load_ahead(ev, plan, row, r)

@@ -34,11 +34,12 @@ def element_bytes(type: ir.Type) -> int:
 class GpuKernel:
     """The `gpu.module` that replaces the linalg-level function of `graph`, for a GPU whose waves have `wave` lanes.
 
-    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, if the machine has one.
+    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, if the machine has one; `stream`: loads may say that
+    caches need not keep what they read (streamed_loads.py).
     """
 
-    def __init__(self, graph: TensorGraph, wave: int = WARP, divide: str = ""):
-        self.graph, self.wave, self.divide = graph, wave, divide
+    def __init__(self, graph: TensorGraph, wave: int = WARP, divide: str = "", stream: bool = False):
+        self.graph, self.wave, self.divide, self.stream = graph, wave, divide, stream
         op = graph.op
         self.name = ir.StringAttr(op.attributes["sym_name"]).value
         kept = ("lamina.kind", "lamina.symbols", "lamina.label")

@@ -25,6 +25,7 @@ from ..loops.loops_builder import LoopsBuilder
 from ..loops.reduction_loops import accumulator_kinds, reduction_loops
 from ..loops.tensor_graph import BodyOp, Generic
 from .gpu_kernel import GpuStage, element_bytes
+from .streamed_loads import StreamedLoads
 
 LANE = "lane"
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
@@ -59,6 +60,7 @@ class ThreadValues(VectorEvaluator):
     def __init__(self, stage: GpuStage, ranges: Ranges, width: int):
         super().__init__(stage.kernel.graph, stage.b, stage.inputs, ranges, stage.status, lanes=Lanes(LANE, width))
         self.stage, self.width = stage, width
+        self.streamed: StreamedLoads | None = None
         self.sum_block = NEVER
         self.together: dict[ir.Value, Together] = {}
         # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
@@ -103,10 +105,11 @@ class ThreadValues(VectorEvaluator):
         if self._step(offset) != 1:
             return super().load_at(buffer, offset)
         element = ir.MemRefType(buffer.type).element_type
-        type = ir.VectorType.get([self.width], element)
-        return self.b.value(
-            "vector.load", (buffer, self.b.dim(offset)), type, alignment=self._alignment(offset, element)
-        )
+        type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
+        whole = self.width * element_bytes(element) == alignment.value
+        if whole and self.streamed is not None and self.streamed.takes(buffer, alignment.value):
+            return self.streamed.load(buffer, self.b.dim(offset), self.width)
+        return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
 
     def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
         b = self.b
@@ -124,7 +127,7 @@ class ThreadValues(VectorEvaluator):
         attributes = {"alignment": self._alignment(offset, element)}
         b.op("vector.store", (self.vector(value), buffer, b.dim(offset)), attributes=attributes)
 
-    def _alignment(self, offset: Dim, element: ir.Type) -> ir.Attribute:
+    def _alignment(self, offset: Dim, element: ir.Type) -> ir.IntegerAttr:
         """In bytes, of the vector whose first lane is at `offset`."""
         first = offset - dims.symbol(LANE)
         width = self.width

@@ -1,0 +1,46 @@
+// RUN: lamina opt %s --passes "lamina-emit-gpu-loops{stream=true}" | filecheck %s
+
+// The rows of 64 MB are read past the caches, 16 bytes at a time; the sums are not.
+// CHECK-LABEL: gpu.module @sums
+// CHECK: lamina.args = ["buffer:1", "buffer:0"]
+// CHECK: llvm.inline_asm has_side_effects {{.*}}"createpolicy.fractional.L2::evict_first.b64 $0, 1.0;"
+// CHECK: llvm.inline_asm has_side_effects {{.*}}"ld.global.L1::no_allocate.L2::cache_hint.v4.b32
+// CHECK: vector.from_elements {{.*}} : vector<4xi32>
+// CHECK: vector.bitcast {{.*}} : vector<4xi32> to vector<4xf32>
+// CHECK-NOT: vector.load %{{.*}}, vector<4xf32>
+// CHECK: memref.store %{{.*}} : memref<4096xf32, #gpu.address_space<global>>
+func.func private @sums(%x: tensor<4096x4096xf32>) -> tensor<4096xf32> attributes {
+    lamina.kind = "loops", lamina.label = "sums", lamina.symbols = [], lamina.arg_dims = [["4096", "4096"]],
+    lamina.result_dims = [["4096"]], lamina.arg_dtypes = ["f32"], lamina.result_dtypes = ["f32"]} {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4096xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%e : tensor<4096xf32>) -> tensor<4096xf32>
+  %z = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]} ins(%x : tensor<4096x4096xf32>) outs(%i : tensor<4096xf32>) {
+  ^bb0(%a: f32, %c: f32):
+    %s = arith.addf %c, %a : f32
+    linalg.yield %s : f32
+  } -> tensor<4096xf32>
+  return %z : tensor<4096xf32>
+}
+
+// -----
+
+// What caches hold, 8 MB, is read as always.
+// CHECK-LABEL: gpu.module @small
+// CHECK-NOT: createpolicy
+// CHECK: vector.load %{{.*}}, vector<4xf32>
+func.func private @small(%x: tensor<512x4096xf32>) -> tensor<512xf32> attributes {
+    lamina.kind = "loops", lamina.label = "small", lamina.symbols = [], lamina.arg_dims = [["512", "4096"]],
+    lamina.result_dims = [["512"]], lamina.arg_dtypes = ["f32"], lamina.result_dtypes = ["f32"]} {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<512xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%e : tensor<512xf32>) -> tensor<512xf32>
+  %z = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]} ins(%x : tensor<512x4096xf32>) outs(%i : tensor<512xf32>) {
+  ^bb0(%a: f32, %c: f32):
+    %s = arith.addf %c, %a : f32
+    linalg.yield %s : f32
+  } -> tensor<512xf32>
+  return %z : tensor<512xf32>
+}
