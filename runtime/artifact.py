@@ -20,7 +20,7 @@ import numpy as np
 from . import machine
 from .arrays import ITEM_SIZE, numpy_dtype
 from .errors import ArtifactError, LaminaRuntimeError
-from .zip_store import Member, read_store
+from .zip_store import LOCAL, Member, read_store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,14 +152,15 @@ def read_artifact(path: str | Path, verify: bool = False) -> Artifact:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ArtifactError(f"cannot open {text}: {error.strerror or error}") from None
+    first = data[LOCAL.size : LOCAL.size + len(MANIFEST)].decode("latin-1")
+    if data[:2] == b"PK" and not MANIFEST.startswith(first):
+        raise ArtifactError(f"{text} is a zip file but no artifact; `lamina compile` makes one of a model")
     members = read_store(memoryview(data), text)
-    if MANIFEST not in members:
-        raise ArtifactError(f"{text} is a zip file but no artifact: it has no {MANIFEST}")
-    at = members[MANIFEST]
-    raw = data[at.offset : at.offset + at.size]
-    if zlib.crc32(raw) != at.crc:
-        raise ArtifactError(f"{text}: the manifest is damaged; get the file again")
     with reading(text):
+        at = members[MANIFEST]
+        raw = data[at.offset : at.offset + at.size]
+        if zlib.crc32(raw) != at.crc:
+            raise ArtifactError(f"{text}: the manifest is damaged; get the file again")
         manifest = json.loads(raw)
         if manifest.get("format") != FORMAT:
             raise ArtifactError(f"{text} is no artifact: its manifest is of another format")

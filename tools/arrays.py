@@ -25,13 +25,8 @@ entry_option = click.option("--entry", default="main", show_default=True, help="
 target_option = click.option("--target", "-t", default=None, help="Use the code for this target, not the best one.")
 
 
-def gather_inputs(model: Model | GpuModel, files: Sequence[str], sizes: Sequence[str], seed: int) -> dict[str, Any]:
-    """Arrays for all inputs of `model`: those of `files` (`[name=]x.npy`), and random ones for the rest.
-
-    `sizes` (`name=number`) give values of dynamic sizes; others follow from the files or are as small as allowed.
-    """
-    import numpy as np
-
+def read_inputs(model: Model | GpuModel, files: Sequence[str]) -> dict[str, Any]:
+    """The arrays of `files` (`[name=]x.npy`) by input; those without a name are the first inputs that have none yet."""
     names = list(model.inputs)
     given: dict[str, Any] = {}
     for file in files:
@@ -45,9 +40,19 @@ def gather_inputs(model: Model | GpuModel, files: Sequence[str], sizes: Sequence
             raise click.ClickException(f"cannot read {path}: {error.strerror or error}") from None
         except ValueError as error:
             raise click.ClickException(f"{path} is not an array in numpy's .npy format: {error}") from None
+    return given
+
+
+def fill_inputs(model: Model | GpuModel, given: Mapping[str, Any], sizes: Sequence[str], seed: int) -> dict[str, Any]:
+    """All inputs of `model` in order: those `given`, and random ones for the rest.
+
+    `sizes` (`name=number`) give values of dynamic sizes; others follow from `given` or are as small as allowed.
+    """
+    import numpy as np
+
     known = _sizes(model, given, sizes)
     rng = np.random.default_rng(seed)
-    return {name: given[name] if name in given else _random(_spec(model, name), known, rng) for name in names}
+    return {n: given[n] if n in given else _random(_spec(model, n), known, rng) for n in model.inputs}
 
 
 def _array(path: str) -> np.ndarray:
@@ -67,13 +72,15 @@ def _sizes(model: Model | GpuModel, given: Mapping[str, Any], sizes: Sequence[st
     known: dict[str, int] = {}
     told = dict(_size(text) for text in sizes)
     symbols = model.plan["symbols"]
+    seen: dict[Any, int] = {}
+    for name, array in given.items():
+        seen.update(zip(_spec(model, name)["shape"], array.shape))
     for s in symbols:
-        source = model.plan["inputs"][s["input"]]["name"] if s["input"] >= 0 else ""
         step = max(1, s["multiple_of"])
         smallest = -(-max(s["min"], 1) // step) * step
-        if source in given:
-            smallest = given[source].shape[s["dim"]] if s["dim"] >= 0 else int(given[source])
-        known[s["name"]] = told.pop(s["name"], smallest)
+        if s["dim"] < 0 <= s["input"]:
+            smallest = int(given.get(model.plan["inputs"][s["input"]]["name"], smallest))
+        known[s["name"]] = told.pop(s["name"], seen.get(s["name"], smallest))
     if told:
         names = ", ".join(s["name"] for s in symbols) or "none"
         raise click.ClickException(f"there is no size '{next(iter(told))}'; sizes are {names}")

@@ -7,7 +7,7 @@ import time
 
 import click
 
-from .arrays import entry_option, gather_inputs, size_option, target_option
+from .arrays import entry_option, fill_inputs, read_inputs, size_option, target_option
 
 
 @click.command("bench")
@@ -23,7 +23,7 @@ def bench_command(artifact, files, sizes, seconds, threads, entry, target) -> No
     from ..runtime.api import load
 
     model = load(artifact, entry=entry, target=target, threads=threads)
-    inputs = list(gather_inputs(model, files, sizes, 0).values())
+    inputs = list(fill_inputs(model, read_inputs(model, files), sizes, 0).values())
     times = measure(lambda: model(*inputs), seconds)
     shown = [f"{name} {value * 1e6:.1f} us" for name, value in summary(times).items()]
     click.echo(f"{entry} on {model.target}: {', '.join(shown)}, {len(times)} calls")

@@ -68,7 +68,7 @@ def main() -> None:
     warnings.simplefilter("ignore", FutureWarning)  # torch warns about torch
     try:
         lamina.main(standalone_mode=False)
-    except click.ClickException as error:
+    except click.UsageError as error:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort:
@@ -78,9 +78,17 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("LAMINA_TRACEBACK"):
             raise
-        missing = isinstance(error, ImportError) and f"; {_install_hint(error)}"
-        click.echo(f"lamina: error: {error or type(error).__name__}{missing or ''}", err=True)
+        missing = f"; {_install_hint(error)}" if isinstance(error, ImportError) else ""
+        click.echo(f"lamina: error: {_message(error)}{missing}", err=True)
         sys.exit(1)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _install_hint(error: ImportError) -> str:

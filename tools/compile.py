@@ -163,4 +163,7 @@ def _read_weights(graph: Graph, path: Path) -> dict[str, Any]:
     if not path.exists():
         raise click.ClickException(f"the graph has weights ({', '.join(names[:3])} …); give them in {path}")
     with np.load(path) as arrays:
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            raise click.ClickException(f"{path} has no array for {', '.join(missing)}; it has {', '.join(arrays)}")
         return {name: arrays[name] for name in names}

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .arrays import entry_option, gather_inputs, size_option, target_option
+from .arrays import entry_option, fill_inputs, read_inputs, size_option, target_option
 
 
 @click.command("run")
@@ -33,10 +33,11 @@ def run_command(artifact, files, random, sizes, seed, output, check, entry, targ
     from ..runtime.api import load
 
     model = load(artifact, device=device, entry=entry, target=target, verify=verify)
-    missing = list(model.inputs)[len(files) :]
+    given = read_inputs(model, files)
+    missing = [name for name in model.inputs if name not in given]
     if missing and not random:
         raise click.ClickException(f"inputs {', '.join(missing)} are not given; --input NAME=FILE.npy, or --random")
-    inputs = gather_inputs(model, files, sizes, seed)
+    inputs = fill_inputs(model, given, sizes, seed)
     made = model(**inputs)
     results: dict[str, Any] = {
         n: np.asarray(x) for n, x in zip(model.outputs, made if isinstance(made, tuple) else (made,))

@@ -75,6 +75,17 @@ def test_run_on_random_values_of_a_size(folder):
     assert command(folder, "run", "layer.lamina", "--random", "--size", "batch=5").stdout.startswith("y: f32[5, 4]")
 
 
+def test_inputs_by_name_give_the_sizes_of_others(folder):
+    graph = Graph("sum", symbols=[Symbol("batch", 1, 64, 1, 0, 0)])
+    x, y = (graph.add_input(name, TensorType("f32", (symbol("batch"), 8))) for name in ("a", "b"))
+    graph.add_output(graph.add("add", x, y), "y")
+    (folder / "sum.json").write_text(graph.to_json())
+    command(folder, "compile", "sum.json")
+    np.save(folder / "b.npy", np.zeros((5, 8), np.float32))
+    assert "inputs a are not given" in command(folder, "run", "sum.lamina", "-i", "b=b.npy", status=1).stderr
+    assert command(folder, "run", "sum.lamina", "-i", "b=b.npy", "--random").stdout.startswith("y: f32[5, 8]")
+
+
 def test_run_imports_neither_mlir_nor_torch(folder):
     code = """if True:
         import sys
@@ -100,6 +111,7 @@ def test_bench(folder):
         (["layer.lamina", "-i", "layer.npz"], "is not an array in numpy's .npy format"),
         (["layer.lamina", "-i", "absent.npy"], "cannot read absent.npy: No such file"),
         (["layer.json"], "is not a .lamina file"),
+        (["layer.npz", "--random"], "layer.npz is a zip file but no artifact; `lamina compile` makes one of a model"),
     ],
 )
 def test_errors_of_run_are_one_line(folder, arguments, message):
@@ -122,6 +134,12 @@ def test_errors_of_compile_come_before_the_model_is_read(folder, arguments, mess
 def test_binary_file_read_as_text(folder):
     arguments = ("layer.npz", "--from", "linalg", "--to", "asm")
     assert "layer.npz is not text" in command(folder, "compile", *arguments, status=1).stderr
+
+
+def test_weights_that_a_file_lacks_are_named(folder):
+    (folder / "part.json").write_text(record().to_json())
+    np.savez(folder / "part.npz", w=np.zeros((4, 8), np.float32))
+    assert "part.npz has no array for b; it has w" in command(folder, "compile", "part.json", status=1).stderr
 
 
 def test_weights_of_a_record_must_be_given(folder):
