@@ -6,12 +6,13 @@ the members.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ..runtime import zip_store as store
 
@@ -27,29 +28,39 @@ Buffer = bytes | memoryview
 
 
 def write_store(path: str | Path, members: Iterable[tuple[str, Sequence[Buffer]]]) -> None:
-    """Write members, each a name and its content in pieces. The file appears whole or not at all."""
+    """Write members, each a name and its content in pieces. The file appears whole or not at all; OSError names it."""
     folder, own_name = os.path.split(path)
-    fd, temporary = tempfile.mkstemp(dir=folder or ".", prefix=f".{own_name}.")
+    if os.path.exists(path) and not os.path.isfile(path):  # the rename would replace a device, such as /dev/null
+        raise FileExistsError(errno.EEXIST, "this is no regular file", os.fspath(path))
+    temporary = ""
     try:
+        fd, temporary = tempfile.mkstemp(dir=folder or ".", prefix=f".{own_name}.")
         with open(fd, "wb") as file:
-            central: list[bytes] = []
-            offset = 0
-            for name, pieces in members:
-                local, entry, size = _headers(name.encode(), pieces, offset)
-                file.write(local)
-                for piece in pieces:
-                    file.write(piece)
-                central.append(entry)
-                offset += len(local) + size
-            file.writelines(central)
-            file.write(_end(len(central), sum(map(len, central)), offset))
+            _write(file, members)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # mkstemp's files are private
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
+    except BaseException as error:
+        if temporary:
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         raise
+
+
+def _write(file: IO[bytes], members: Iterable[tuple[str, Sequence[Buffer]]]) -> None:
+    central: list[bytes] = []
+    offset = 0
+    for name, pieces in members:
+        local, entry, size = _headers(name.encode(), pieces, offset)
+        file.write(local)
+        for piece in pieces:
+            file.write(piece)
+        central.append(entry)
+        offset += len(local) + size
+    file.writelines(central)
+    file.write(_end(len(central), sum(map(len, central)), offset))
 
 
 def _headers(name: bytes, pieces: Sequence[Buffer], offset: int) -> tuple[bytes, bytes, int]:

@@ -23,7 +23,7 @@ def to_ptx(target: Target, llvm_ir: str) -> str:
 
 @functools.cache
 def find_ptxas() -> str | None:
-    """NVIDIA's assembler: `LAMINA_PTXAS`, on the PATH, of a CUDA toolkit, or of an installed triton."""
+    """NVIDIA's assembler: `LAMINA_PTXAS` (empty: none), on the PATH, or of a CUDA toolkit."""
     given = os.environ.get("LAMINA_PTXAS")
     if given is not None:
         return given or None
@@ -45,7 +45,11 @@ def assemble(target: Target, ptx: str, verbose: list[str] | None = None) -> byte
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(ptx)
         command = [tool, "-O3", f"-arch={target.cpu}", *(["-v"] if verbose is not None else [])]
-        done = subprocess.run([*command, str(source), "-o", str(result)], capture_output=True, text=True)
+        try:
+            done = subprocess.run([*command, str(source), "-o", str(result)], capture_output=True, text=True)
+        except OSError as error:
+            hint = "LAMINA_PTXAS names another, or, empty, none: then the driver compiles PTX"
+            raise TargetError(f"cannot run ptxas, '{tool}': {error.strerror}; {hint}") from None
         if verbose is not None:
             verbose.append(done.stdout + done.stderr)
         if done.returncode:

@@ -13,7 +13,7 @@ from lamina.compiler.levels import lower_kernel
 from lamina.dialects.mlir_context import context
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import Graph, TensorType
-from lamina.targets import TargetError, get_target
+from lamina.targets import TargetError, get_target, nvptx_code
 from lamina.targets.nvptx_code import to_ptx
 
 LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
@@ -99,3 +99,9 @@ def test_a_function_without_implementation_is_named():
     )
     with pytest.raises(TargetError, match="has no function __nv_j0f"):
         to_ptx(TARGET, f'target triple = "nvptx64-nvidia-cuda"\n{declared}')
+
+
+def test_an_assembler_that_cannot_run_is_named(monkeypatch):
+    monkeypatch.setattr(nvptx_code, "find_ptxas", lambda: "/absent/ptxas")
+    with pytest.raises(TargetError, match="cannot run ptxas, '/absent/ptxas': No such file or directory; LAMINA_PTXAS"):
+        nvptx_code.assemble(TARGET, "")

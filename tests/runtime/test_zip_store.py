@@ -1,5 +1,6 @@
 """Stored zip files: other tools read them, members are aligned, and damage is found."""
 
+import os
 import zipfile
 
 import pytest
@@ -54,6 +55,25 @@ def test_failed_write_leaves_nothing(tmp_path):
 def _bytes(tmp):
     write_store(tmp / "y", MEMBERS)
     return (tmp / "y").read_bytes()
+
+
+def test_what_cannot_be_written_names_the_file(tmp_path):
+    def full():
+        yield MEMBERS[0]
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/x'"):
+        write_store(tmp_path / "x", full())
+    with pytest.raises(OSError, match=f"No such file or directory: '{tmp_path}/absent/x'"):
+        write_store(tmp_path / "absent" / "x", MEMBERS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="this is no regular file: .*pipe"):
+        write_store(tmp_path / "pipe", MEMBERS)
+
 
 
 @settings(max_examples=300, deadline=None)
