@@ -119,8 +119,14 @@ def compile_kernel(request: Message) -> Message:
         except Exception as error:
             if plain:
                 raise RuntimeError(f"{reason}; then plain: {error}" if reason else str(error)) from error
-            reason = str(error)
+            reason = _declined(error) or str(error)
     raise AssertionError("unreachable")
+
+
+def _declined(error: Exception) -> str:
+    """What an emitter says of a kernel that it has no form for, which is no failure; "" for what is one."""
+    cause = error.__cause__
+    return f"{cause}; plain loops give the same values, only slower" if isinstance(cause, NotImplementedError) else ""
 
 
 @job
@@ -166,7 +172,8 @@ def echo(request: Message) -> Message:
         os.abort()
     time.sleep(request.header.get("sleep", 0))
     bytearray(request.header.get("allocate", 0))
-    return Message({**request.header, "modules": [m for m in ("mlir.ir", "torch") if m in sys.modules]}, request.blobs)
+    known = [m for m in ("mlir.ir", "mlir.dialects.nvvm", "torch") if m in sys.modules]
+    return Message({**request.header, "modules": known}, request.blobs)
 
 
 @functools.cache

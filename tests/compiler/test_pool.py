@@ -35,6 +35,16 @@ def test_a_job_is_answered_by_another_process_without_torch(pool):
     assert reply.header["modules"] == ["mlir.ir"]
 
 
+def test_workers_for_gpus_are_forked_with_what_these_need():
+    made = Pool(1)
+    try:
+        made.start()  # nothing is known of the target yet
+        made.warm(gpu=True)
+        assert only(made, echo()).header["modules"] == ["mlir.ir", "mlir.dialects.nvvm"]
+    finally:
+        made.close()
+
+
 def test_many_jobs_run_on_all_workers(pool):
     replies = list(pool.run([echo(n=n) for n in range(40)]))
     assert sorted(r.header["n"] for _, r in replies) == list(range(40))

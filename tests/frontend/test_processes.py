@@ -43,6 +43,22 @@ def test_two_processes_compile_one_model_into_one_cold_cache(tmp_path):
     assert [finish(p).split()[-1] for p in started] == ["[]", "[]"]
 
 
+def test_a_child_forked_while_an_entry_is_compiled_compiles_its_own(tmp_path):
+    code = """
+        import os
+        import lamina.frontend.dynamo
+        from lamina.frontend import native_entry
+        native_entry.prepare()
+        child = os.fork()
+        if child == 0:
+            torch.set_num_threads(1)  # torch's own parallel ops hang in a forked child
+            check()
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    """
+    finish(start(code, tmp_path))
+
+
 def test_a_child_forked_after_compiling_calls_and_compiles_anew(tmp_path):
     code = """
         import os
