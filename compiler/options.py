@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ class OptionError(ValueError):
 class Options:
     """How to compile: `lamina.compile(f, args, options=lamina.Options(numerics="fast"))`.
 
-    torch.compile takes them by name: `torch.compile(f, backend="lamina", options={"numerics": "fast"})`.
+    Names and values do as well, and torch.compile takes those: `torch.compile(f, backend="lamina", options={"numerics": "fast"})`.
 
     numerics     "eager" rounds bf16 and f16 where eager does; "fast" keeps f32 between fused ops; with "tf32" f32
                  products on NVIDIA's tensor cores are of operands rounded to TF32 (10 fraction bits)
@@ -73,7 +74,12 @@ class Options:
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: dict[str, Any]) -> Options:
+    def of(options: Options | Mapping[str, Any]) -> Options:
+        """The options themselves, or those of names and values; OptionError says what is wrong."""
+        return options if isinstance(options, Options) else Options.from_dict(options)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Options:
         """Options from names and values; an unknown name is an OptionError that lists the known ones."""
         known = {f.name for f in fields(Options)}
         for name in values:

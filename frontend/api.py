@@ -6,7 +6,7 @@ lamina.export(torch.export.export(model, (x,)), targets=["x86-64-v3", "aarch64"]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class Compiled:
         if kwargs or len(args) != self._leaves or not all(isinstance(a, torch.Tensor) for a in args):
             leaves, spec = pytree.tree_flatten((args, kwargs))
             if self.exported.in_spec is not None and spec != self.exported.in_spec:
-                raise TypeError(f"called with {spec}, but compiled for {self.exported.in_spec}")
+                raise TypeError(f"called with {_shown(spec)}, but compiled for {_shown(self.exported.in_spec)}")
         tensors = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
         self._check(tensors)
         made = self._call(*tensors)
@@ -61,12 +61,14 @@ class Compiled:
         """
         for i, example in self._kinds:
             given = tensors[i]
-            if given.dtype is not example.dtype or given.dim() != example.dim() or given.is_cuda != example.is_cuda:
-                name, kind = (
-                    self.exported.graph.inputs[i].name,
-                    f"{given.dtype} of {given.dim()} dims on {given.device}",
+            if not isinstance(given, torch.Tensor):
+                raise LaminaRuntimeError(
+                    f"input '{self.exported.graph.inputs[i].name}' is a {type(given).__name__}; pass a torch.Tensor"
                 )
+            if given.dtype is not example.dtype or given.dim() != example.dim() or given.is_cuda != example.is_cuda:
+                kind = f"{given.dtype} of {given.dim()} dims on {given.device}"
                 wanted = f"{example.dtype} of {example.dim()} dims on {example.device}"
+                name = self.exported.graph.inputs[i].name
                 raise LaminaRuntimeError(f"input '{name}' is {kind}; it was compiled for {wanted}")
         for symbol, (i, dim) in self._ranges:
             size, high = tensors[i].shape[dim], symbol.maximum
@@ -103,7 +105,7 @@ def compile(  # noqa: A001
     target: str = "native",
     dynamic_shapes: Any = None,
     kwargs: dict[str, Any] | None = None,
-    options: Options = Options(),
+    options: Options | Mapping[str, Any] = Options(),
 ) -> Compiled:
     """Compile a function or module for arguments like `args` and `kwargs`; the result is called like the original.
 
@@ -117,20 +119,22 @@ def compile(  # noqa: A001
     other sizes are those of `args`. Parameters are used as they are at each call, and nothing is differentiated.
     ExportError lists what cannot be compiled, with source lines; CompileError says which kernel failed and why.
     """
+    if isinstance(args, torch.Tensor):
+        raise TypeError("args is a tensor; it is a sequence with every argument: (x,)")
     module = function if isinstance(function, torch.nn.Module) else _Function(function)
     launcher.prepare(any(isinstance(a, torch.Tensor) and a.is_cuda for a in args))
     with torch.no_grad():
         program = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     name, symbols = getattr(function, "__name__", "main"), symbol_names(program, dynamic_shapes)
     exported = from_program(program, name, symbols, strided=True)
-    return Compiled(exported, target, options)
+    return Compiled(exported, target, Options.of(options))
 
 
 def export(
     program: ExportedProgram,
-    targets: Sequence[str] = ("native",),
+    targets: str | Sequence[str] = ("native",),
     dynamic_shapes: Any = None,
-    options: Options = Options(),
+    options: Options | Mapping[str, Any] = Options(),
 ) -> Export:
     """Compile an exported program for all `targets`, ahead of time, with its weights and state.
 
@@ -142,8 +146,22 @@ def export(
     `dynamic_shapes` are those that `program` was exported with: they give its sizes the names that callers see.
     ExportError lists what cannot be compiled, with source lines; CompileError says which kernel failed and why.
     """
+    if not isinstance(program, ExportedProgram):
+        raise TypeError(f"program is a {type(program).__name__}; pass torch.export.export(model, args)")
     exported = from_program(program, "main", symbol_names(program, dynamic_shapes))
-    return Export(exported, {t: compile_graph(exported.graph, t, options) for t in targets})
+    names, chosen = [targets] if isinstance(targets, str) else targets, Options.of(options)
+    return Export(exported, {t: compile_graph(exported.graph, t, chosen) for t in names})
+
+
+def _shown(spec: Any) -> str:
+    """The structure of a call's arguments: `(_, {'mask': _}, scale=_)`."""
+    args, kwargs = pytree.tree_unflatten([_Leaf()] * spec.num_leaves, spec)
+    return f"({', '.join([*map(str, args), *(f'{name}={value}' for name, value in kwargs.items())])})"
+
+
+class _Leaf:
+    def __repr__(self) -> str:
+        return "_"
 
 
 class _Function(torch.nn.Module):

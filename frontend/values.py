@@ -15,6 +15,7 @@ from . import compat, sizes
 from .layout import Layout, layout_of
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_IN_TORCH = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]")
 
 
 class NotOurs(ValueError):
@@ -95,9 +96,13 @@ def result_types(node: fx.Node) -> Any:
 
 
 def location(node: fx.Node) -> Location:
-    """The user's line of `node` (the innermost frame of its stack trace) and the module path that made it."""
+    """The user's line of `node` and the module path that made it.
+
+    The line is that of the innermost frame of its stack trace which is not torch's own, such as `nn.Linear.forward`.
+    """
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    file, line = frames[-1] if frames else ("", 0)
+    users = [f for f in frames if not _IN_TORCH.search(f[0])]
+    file, line = (users or frames or [("", 0)])[-1]
     modules = node.meta.get("nn_module_stack") or {}
     path = next(reversed(modules.values()))[0] if modules else ""
     return Location(file, int(line), _readable(path) or node.name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -144,7 +145,7 @@ class Artifact:
 
 def read_artifact(path: str | Path, verify: bool = False) -> Artifact:
     """Open an artifact; `verify` checks the hashes of the weights too. ArtifactError says why a file is refused."""
-    text = str(path)
+    text = os.fspath(path)  # an int would be an open file's number
     try:
         with open(path, "rb") as file:
             if file.seek(0, 2) == 0:

@@ -7,9 +7,21 @@ from torch import nn
 from torch.nn import functional as F
 
 import lamina
+from lamina.compiler.options import OptionError
 from lamina.dialects import interpret
 from lamina.frontend.export import ExportError, from_file, from_program, missing_ops, symbol_names
 from lamina.runtime.errors import LaminaRuntimeError
+
+
+class Doubled(nn.Module):
+    """A layer of torch's, called on a line of this file."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x) * 2
 
 
 class Counting(nn.Module):
@@ -130,6 +142,33 @@ def test_calls_that_were_not_compiled_for_are_errors():
     for size in (2, 65):
         with pytest.raises(LaminaRuntimeError, match=f"'n' is {size} and must be 4..64"):
             compiled(torch.ones(size, 3), torch.ones(size, 3))
+
+
+def test_calls_of_another_structure_are_errors():
+    x = torch.ones(8, 3)
+    compiled = lamina.compile(torch.add, (x, x))
+    with pytest.raises(LaminaRuntimeError, match="is a ndarray; pass a torch.Tensor"):
+        compiled(x, x.numpy())
+    with pytest.raises(TypeError, match=r"called with \(_, _, alpha=_\), but compiled for \(_, _\)"):
+        compiled(x, x, alpha=2)
+
+
+def test_wrong_arguments_of_compile_and_export():
+    x = torch.ones(8, 3)
+    with pytest.raises(TypeError, match=r"args is a tensor; it is a sequence with every argument: \(x,\)"):
+        lamina.compile(torch.neg, x)
+    with pytest.raises(TypeError, match=r"program is a ReLU; pass torch.export.export\(model, args\)"):
+        lamina.export(nn.ReLU())
+    with pytest.raises(OptionError, match="there is no option 'numeric'; options are "):
+        lamina.compile(torch.neg, (x,), options={"numeric": "fast"})
+    assert lamina.compile(torch.neg, (x,), options={"numerics": "fast"}).options == lamina.Options(numerics="fast")
+    assert list(lamina.export(program(nn.ReLU(), x), targets="x86-64-v3").programs) == ["x86-64-v3"]
+
+
+def test_places_are_the_users_lines_and_not_those_of_torch():
+    exported = from_program(program(nn.Sequential(Doubled()), torch.randn(3, 4)))
+    (linear,) = (n for n in exported.graph.nodes if n.op == "linear")
+    assert linear.location.file == __file__
 
 
 def test_export_to_an_artifact(tmp_path):

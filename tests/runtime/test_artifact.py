@@ -101,6 +101,8 @@ def test_foreign_files(tmp_path):
         read_artifact(tmp_path / "missing")
     with pytest.raises(ArtifactError, match="cannot open"):
         read_artifact(tmp_path)
+    with pytest.raises(TypeError, match="not int"):  # the number of a file that is open
+        read_artifact(0)
     with zipfile.ZipFile(tmp_path / "deflated", "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("manifest.json", "{}" * 100)
     with pytest.raises(ArtifactError, match="truncated or damaged"):
