@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..runtime.entry import Chain, addresses
-from ..runtime.gpu_launches import Launches, device_words
+from ..runtime.gpu_launches import Launches, program_words
 from ..runtime.gpu_program import DEVICE_ALIGN
 from . import native_entry, weights
 from .cuda_entry_code import cuda_entry_ir
@@ -69,7 +69,7 @@ class _CudaTable(Table):
 
     def __init__(self, native: CudaNative, support: Support, graphs: bool):
         super().__init__(native, support)
-        self.set(**device_words(native.program.device, native.program.status))
+        self.set(**program_words(native.program))
         self._graphs = graphs
         self._made: tuple[tuple[int, ...], Launches] | None = None
         kinds = {"cpu": 0, "cuda": 1}  # c10::DeviceType

@@ -76,7 +76,7 @@ class Device(gpu_device.Device):
     """One GPU and its primary context."""
 
     kind, arch, dlpack = "cuda", "nvptx64", dlpack.CUDA
-    event_create, event_destroy = "EventCreate", "EventDestroy_v2"
+    launch_name, event_create, event_destroy = "LaunchKernel", "EventCreate", "EventDestroy_v2"
 
     def __init__(self, index: int):
         cu = driver()
@@ -101,6 +101,7 @@ class Device(gpu_device.Device):
         check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
         self.context = self._context.value or 0
         self.pool = gpu_device.memory_pool(self)
+        self.retired = []
 
     def __str__(self) -> str:
         (major, minor), (cuda, point) = self.capability, self.driver_version
@@ -118,10 +119,6 @@ class Device(gpu_device.Device):
         if current.value != self._context.value:
             check(driver().cuCtxSetCurrent(self._context), f"using {self}")
 
-    def synchronize(self, stream: int = 0) -> None:
-        self.use()
-        check(driver().cuStreamSynchronize(ctypes.c_void_p(stream)), "running on the device")
-
     # -- code ------------------------------------------------------------------------------------------------------
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load PTX or a cubin; see Module."""
@@ -134,24 +131,13 @@ class Device(gpu_device.Device):
         """A TMA descriptor."""
         return TensorMap(base, entry, sizes, strides)
 
-    def launcher(self) -> Any:
-        """`cuLaunchKernel`."""
-        return driver().cuLaunchKernel
-
     def overlapping(self, shape: Sequence[Any]) -> LaunchConfig | None:
-        """`CUlaunchConfig` with programmatic stream serialization, since compute capability 9.0 and CUDA 12.3."""
         return LaunchConfig(shape[1:]) if self.overlaps else None
-
-    def launch_overlapping(self, config: LaunchConfig, function: Any, stream: int, parameters: int) -> int:
-        """`cuLaunchKernelEx`."""
-        config.stream = stream
-        return driver().cuLaunchKernelEx(ctypes.addressof(config), function, parameters, None)
 
     def check(self, code: int, what: str) -> None:
         check(code, what)
 
     def driver_function(self, name: str) -> Any:
-        """`cu` and the name."""
         return getattr(driver(), f"cu{name}")
 
     def functions(self) -> dict[str, int]:
@@ -212,7 +198,7 @@ class KernelNode(ctypes.Structure):
 
 
 class LaunchConfig(ctypes.Structure):
-    """`CUlaunchConfig` with the one attribute that lets the kernel begin while the one before it in the stream ends."""
+    """`CUlaunchConfig` with one attribute: the kernel may begin while the one before it in the stream ends."""
 
     _fields_ = [
         ("shape", ctypes.c_uint * 7),  # grid, block, dynamic shared memory
@@ -230,14 +216,14 @@ class LaunchConfig(ctypes.Structure):
         self.attributes = ctypes.addressof(self) + LaunchConfig.attribute.offset
 
 
-class Module:
-    """Code on a device, from a cubin or, where that is missing or for another GPU, from PTX."""
+class Module(gpu_device.Module):
+    """Code, from a cubin or, where that is missing or for another GPU, from PTX."""
+
+    device: Device
 
     def __init__(self, device: Device, ptx: bytes, cubin: bytes, name: str):
-        device.use()
-        self.device, self.name = device, name
-        self._handle = ctypes.c_void_p()
-        code = driver().cuModuleLoadData(ctypes.byref(self._handle), cubin) if cubin else _NO_BINARY
+        super().__init__(device, name)
+        code = driver().cuModuleLoadData(ctypes.byref(self.handle), cubin) if cubin else _NO_BINARY
         if code in (_NO_BINARY, _BAD_IMAGE):
             self._compile(ptx)
         else:
@@ -246,10 +232,10 @@ class Module:
     def _compile(self, ptx: bytes) -> None:
         """Let the driver compile PTX, or take what it made of the same PTX before (cubin_cache.py)."""
         made = cubin_cache.get(ptx, self.device)
-        if made and driver().cuModuleLoadData(ctypes.byref(self._handle), made) == 0:
+        if made and driver().cuModuleLoadData(ctypes.byref(self.handle), made) == 0:
             return
         made = self._link(ptx)
-        check(driver().cuModuleLoadData(ctypes.byref(self._handle), made), f"loading kernel '{self.name}'")
+        check(driver().cuModuleLoadData(ctypes.byref(self.handle), made), f"loading kernel '{self.name}'")
         cubin_cache.put(ptx, self.device, made)
 
     def _link(self, ptx: bytes) -> bytes:
@@ -277,11 +263,7 @@ class Module:
             cu.cuLinkDestroy(state)
 
     def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
-        """A function of the module, allowed `shared` bytes of dynamic shared memory."""
-        found = ctypes.c_void_p()
-        check(
-            driver().cuModuleGetFunction(ctypes.byref(found), self._handle, name.encode()), f"finding function '{name}'"
-        )
+        found = super().function(name, shared)
         if shared > _STATIC_SHARED:
             check(driver().cuFuncSetAttribute(found, _FUNCTION_SHARED, shared), f"giving '{name}' {shared} bytes")
         return found

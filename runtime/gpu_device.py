@@ -54,6 +54,7 @@ class _PoolProperties(ctypes.Structure):
     ]
 
 
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED and HIP's: other threads' captures go on
 _RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD and hipMemPoolAttrReleaseThreshold
 
 
@@ -81,12 +82,19 @@ class TensorMap(Protocol):
         """Let the tensor start at `base`."""
 
 
-class Module(Protocol):
+class Module:
     """Code on a device."""
+
+    def __init__(self, device: Device, name: str):
+        device.use()
+        self.device, self.name, self.handle = device, name, ctypes.c_void_p()
 
     def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
         """A function of the module, allowed `shared` bytes of dynamic shared memory."""
-        ...
+        found = ctypes.c_void_p()
+        code = self.device.driver_function("ModuleGetFunction")(ctypes.byref(found), self.handle, name.encode())
+        self.device.check(code, f"finding function '{name}'")
+        return found
 
 
 class Device(ABC):
@@ -95,26 +103,44 @@ class Device(ABC):
     kind: str
     arch: str
     dlpack: int
+    launch_name: str
     event_create: str  # what `driver_function` calls the functions whose names differ beyond the prefix
     event_destroy: str
     index: int
     sms: int  # multiprocessors
     context: int  # what `current_context` of the driver (gpu_table.py) finds when the device is current
     pool: int  # the memory pool that `take` takes from
+    retired: list[Module]  # of programs that have gone
 
     @abstractmethod
     def use(self) -> None:
         """Make the device current in this thread."""
 
-    @abstractmethod
     def synchronize(self, stream: int = 0) -> None:
         """Wait for all work on a stream."""
+        self.use()
+        self.check(self.driver_function("StreamSynchronize")(ctypes.c_void_p(stream)), "running on the device")
 
     @abstractmethod
     def check(self, code: int, what: str) -> None:
         """Raise the DeviceError of a failed call."""
 
+    def is_capturing(self, stream: int) -> bool:
+        """Does a stream record what is launched?"""
+        mode = ctypes.c_int()
+        code = self.driver_function("StreamIsCapturing")(ctypes.c_void_p(stream), ctypes.byref(mode))
+        return bool(code or mode.value)
+
     # -- code ------------------------------------------------------------------------------------------------------
+    def unload_retired(self) -> None:
+        """Unload what gone programs left. The driver waits for their launches: do it before loading, not in `__del__`."""
+        mode = ctypes.c_int(_RELAXED)
+        exchange, unload = map(self.driver_function, ("ThreadExchangeStreamCaptureMode", "ModuleUnload"))
+        while self.retired:
+            exchange(ctypes.byref(mode))
+            unload(self.retired.pop().handle)
+            exchange(ctypes.byref(mode))
+
     @abstractmethod
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load what the container of kernel `name` holds for the device."""
@@ -125,20 +151,18 @@ class Device(ABC):
     ) -> TensorMap:
         """The TMA descriptor of `entry` (docs/contracts.md, section 11), on devices that have them."""
 
-    @abstractmethod
     def launcher(self) -> Launch:
         """The driver's function that launches a kernel."""
+        return self.driver_function(self.launch_name)
 
     def overlapping(self, shape: Sequence[Any]) -> ctypes.Structure | None:
-        """The description of a launch that may begin while the one before it ends; None where no launch may.
-
-        `shape` is (function, grid, block, dynamic shared memory). The kernel must wait for the launch before it by itself.
-        """
+        """Describe a launch of `shape` (see `node`) that may begin while the one before ends; None: none may."""
         return None
 
     def launch_overlapping(self, config: Any, function: Any, stream: int, parameters: int) -> int:
         """Launch what `overlapping` described; the driver's code."""
-        raise NotImplementedError(f"launches on {self} do not overlap")
+        config.stream = stream
+        return self.driver_function("LaunchKernelEx")(ctypes.addressof(config), function, parameters, None)
 
     @abstractmethod
     def driver_function(self, name: str) -> Any:

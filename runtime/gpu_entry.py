@@ -17,7 +17,7 @@ from . import dlpack, gpu_table
 from .entry import Chain, Table, addresses, has_known_layout, method, rows
 from .gpu_array import DeviceArray
 from .gpu_device import Memory
-from .gpu_launches import Launches, device_words
+from .gpu_launches import Launches, program_words
 from .gpu_program import DEVICE_ALIGN
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def bind(caller: GpuCaller, address: int) -> Callable[..., Any]:
     if facts is None or not caller.has_plain_results:
         return caller.general
     try:
-        words = facts | device_words(caller.program.device, caller.program.status)
+        words = facts | program_words(caller.program)
     except AttributeError:
         return caller.general
     return _GpuEntry(caller, words, address).chain.call

@@ -1,6 +1,6 @@
 """A graph of a walk, CUDA's or HIP's: one call of the driver launches all of it.
 
-The nodes run one after another, as the launches would, and overlap where these do. Their parameters point into the walk's table: who launches the
+The nodes run one after another, or overlap, as the launches would. Their parameters point into the walk's table: who launches the
 graph with other pointers sets the nodes that read them first (`parameters`, `cuGraphExecKernelNodeSetParams`). So inputs
 need no copies, and results lie in memory of their own.
 """
@@ -13,20 +13,8 @@ from typing import Any
 from .gpu_device import Device
 from .gpu_walk import Launch, Walk
 
-
-class _Edge(ctypes.Structure):
-    """`CUgraphEdgeData`."""
-
-    _fields_ = [
-        ("from_port", ctypes.c_ubyte),
-        ("to_port", ctypes.c_ubyte),
-        ("kind", ctypes.c_ubyte),
-        ("reserved", ctypes.c_ubyte * 5),
-    ]
-
-
-# CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC to CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
-_PROGRAMMATIC = _Edge(from_port=1, kind=1)
+# CUgraphEdgeData: from CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, to the default port, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+_PROGRAMMATIC = bytes((1, 0, 1, 0, 0, 0, 0, 0))
 
 
 class Graph:
@@ -51,7 +39,7 @@ class Graph:
             given = ctypes.byref(node), graph, ctypes.byref(before), known, ctypes.byref(made)
             device.check(self._call("GraphAddKernelNode", *given), "adding a kernel to a graph")
             if overlaps:
-                edge = graph, ctypes.byref(before), ctypes.byref(node), ctypes.byref(_PROGRAMMATIC), ctypes.c_size_t(1)
+                edge = graph, ctypes.byref(before), ctypes.byref(node), _PROGRAMMATIC, ctypes.c_size_t(1)
                 device.check(self._call("GraphAddDependencies_v2", *edge), "ordering a graph's kernels")
             self.nodes.append((node.value or 0, made, launch))
             before = node

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .gpu_device import Device, StatusWords
+from .gpu_device import Device
 from .gpu_graph import Graph
 from .gpu_table import STEP_WORDS
 from .gpu_walk import Copy, Walk
+
+if TYPE_CHECKING:
+    from .gpu_program import GpuProgram
 
 # Launches from which on a graph is cheaper: a launch costs the CPU 4 µs, a call with a graph of any size 7 (H200).
 GRAPH_LAUNCHES = 2
@@ -63,10 +66,16 @@ class Launches:
         }
 
 
-def device_words(device: Device, status: StatusWords) -> dict[str, int]:
+def program_words(program: GpuProgram) -> dict[str, int]:
     """The words that all tables of a program share; AttributeError where the driver lacks a function."""
-    found = {"device_context": device.context, "status_words": status.address, "status_count": status.count}
-    return {**device.functions(), **found}
+    status = program.status
+    found = {
+        "device_context": program.device.context,
+        "captured": ctypes.addressof(program.captured),
+        "status_words": status.address,
+        "status_count": status.count,
+    }
+    return {**program.device.functions(), **found}
 
 
 def _words(values: Iterable[int]) -> ctypes.Array:

@@ -33,7 +33,7 @@ class _Kernel:
 
     def __init__(self, header: Mapping[str, Any], module: Module):
         self.stages = header["stages"]
-        self.overlaps = bool(header.get("overlaps"))  # its stages wait for the launch before them
+        self.overlaps = bool(header.get("overlaps"))  # its stages wait for the launch before
         self.functions = [module.function(s["name"], s["shared"]) for s in self.stages]
         self.scratch = len(header["scratch"])
         sizes: list[Size] = [*header["scratch"]]

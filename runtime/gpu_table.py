@@ -11,8 +11,8 @@ from .array_table import BYTES_DATA as BYTES_DATA  # where a bytes object keeps 
 
 ENTRY = "lamina_gpu_entry_2"
 
-# Functions of the driver, by what they do: CUDA's and HIP's take the same arguments (`cuda.py`, `hip.py` name them). Word
-# 0: the driver has none (`launch_overlapping` of HIP and older CUDA, `move_map` of HIP), and no row of a table needs it.
+# Functions of the driver, by what they do: CUDA's and HIP's take the same arguments (`cuda.py`, `hip.py` name them). 0 where
+# the driver has none: `launch_overlapping`, `move_map`; then no row needs it.
 DRIVER_SLOTS = (
     "current_context",  # (&context)
     "launch_kernel",  # (function, grid, block, dynamic shared memory, stream, parameters, extra)
@@ -28,8 +28,8 @@ DRIVER_SLOTS = (
 
 LAUNCH_SLOTS = (
     *DRIVER_SLOTS,
-    # what `current_context` finds on the program's device; 1 while a thread launches; failed checks
-    "device_context", "busy", "status_words", "status_count",
+    # what `current_context` finds on the program's device; 1 while a thread launches; &GpuProgram.captured; failed checks
+    "device_context", "busy", "captured", "status_words", "status_count",
     # the arena's buffers in the table of pointers
     "arena_bytes", "arena_count", "arena_first", "arena_offsets",
     # what is launched

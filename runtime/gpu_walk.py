@@ -35,7 +35,7 @@ class Launch:
     parameters: int  # the address of the array of the addresses of its arguments
     descriptors: tuple[Descriptor, ...]
     slots: tuple[int, ...]  # of the table that parameters and descriptors read
-    config: ctypes.Structure | None  # of a launch that may begin while the one before it ends (`Device.overlapping`)
+    config: ctypes.Structure | None  # from `Device.overlapping`
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Device(gpu_device.Device):
     """One GPU."""
 
     kind, arch, dlpack = "hip", "amdgcn", dlpack.ROCM
-    event_create, event_destroy = "EventCreateWithFlags", "EventDestroy"
+    launch_name, event_create, event_destroy = "ModuleLaunchKernel", "EventCreateWithFlags", "EventDestroy"
 
     def __init__(self, index: int):
         hip = driver()
@@ -113,16 +113,13 @@ class Device(gpu_device.Device):
         )
         self.sms, self.context = units.value, index
         self.pool = gpu_device.memory_pool(self)
+        self.retired = []
 
     def __str__(self) -> str:
         return f"hip:{self.index} ({self.name}, {self.chip})"
 
     def use(self) -> None:
         check(driver().hipSetDevice(self.index), f"using {self}")
-
-    def synchronize(self, stream: int = 0) -> None:
-        self.use()
-        check(driver().hipStreamSynchronize(ctypes.c_void_p(stream)), "running on the device")
 
     # -- code ------------------------------------------------------------------------------------------------------
     def module(self, code: Sequence[bytes], name: str) -> Module:
@@ -134,15 +131,10 @@ class Device(gpu_device.Device):
         """AMD GPUs have no TMA, and no kernel for them asks for a descriptor."""
         raise WrongDeviceError(f"{self} has no tensor descriptors; the code is for another GPU")
 
-    def launcher(self) -> Any:
-        """`hipModuleLaunchKernel`."""
-        return driver().hipModuleLaunchKernel
-
     def check(self, code: int, what: str) -> None:
         check(code, what)
 
     def driver_function(self, name: str) -> Any:
-        """`hip` and the name."""
         return getattr(driver(), f"hip{name}")
 
     def functions(self) -> dict[str, int]:
@@ -212,24 +204,16 @@ class KernelNode(ctypes.Structure):
     ]
 
 
-class Module:
+class Module(gpu_device.Module):
     """Code on a device."""
 
     def __init__(self, device: Device, image: bytes, name: str):
-        device.use()
+        super().__init__(device, name)
         self._image = image  # HIP may read it later
-        self._handle = ctypes.c_void_p()
-        code = driver().hipModuleLoadData(ctypes.byref(self._handle), image)
+        code = driver().hipModuleLoadData(ctypes.byref(self.handle), image)
         if code in (_BAD_IMAGE, _NO_BINARY):
             raise WrongDeviceError(f"HIP cannot load kernel '{name}' on {device}; compile for {device.chip}", code)
         check(code, f"loading kernel '{name}'")
-
-    def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
-        """A function of the module; its dynamic shared memory needs no permission."""
-        found = ctypes.c_void_p()
-        code = driver().hipModuleGetFunction(ctypes.byref(found), self._handle, name.encode())
-        check(code, f"finding function '{name}'")
-        return found
 
 
 _devices: dict[int, Device] = {}
