@@ -1,0 +1,182 @@
+"""Cold compile time of whole models in bf16 on an NVIDIA GPU, beside Inductor's.
+
+    python benchmarks/gpu_compile.py [--rounds 2] [--at-once] [--device cpu --small] [--deadline 600] [MODEL …]
+
+A time is that of the first call of `torch.compile(model)`, everything included, in a process that has compiled nothing
+before, with empty caches: each compilation has a process of its own. The processes make their models at once; then they
+compile one after the other, so that each has all cores, or with `--at-once` all models of a system at a time. The median of
+rounds counts. "capture" is the part of ours until AOTAutograd hands over its graph, which Inductor has too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu_models import FOLDER, MODELS
+
+SYSTEMS = ("lamina", "inductor")
+STEP = 120  # seconds that a process may take for one step
+
+
+def serve(name: str, system: str, device: str, small: bool) -> None:
+    """The process of one compilation: says that it is ready, waits for a line, compiles, and prints what it found."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    import torch
+
+    sys.path.insert(0, str(FOLDER.parent / "examples"))
+    import models
+    from models.accuracy import flat
+
+    torch.manual_seed(0)
+    (path, arguments), less = MODELS[name]
+    module, maker = path.split(".")
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    with torch.device(device), torch.no_grad():
+        made, given = getattr(getattr(models, module), maker)(**{**arguments, **(less if small else {})})
+        model = made.to(torch.bfloat16).eval()
+        given = [a.bfloat16() if a.is_floating_point() else a for a in given]
+        eager = [t.clone() for t in flat(model(*given))]
+    synchronize()
+    print("ready", file=answers, flush=True)
+    sys.stdin.readline()
+    with torch.no_grad():
+        start = time.perf_counter()
+        captured = note_capture() if system == "lamina" else [math.nan]
+        results = torch.compile(model, backend=system, dynamic=False)(*given)
+        synchronize()
+        seconds = time.perf_counter() - start
+        pairs = zip(flat(results), eager, strict=True)
+        apart = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs if b.is_floating_point())
+    found = {"seconds": seconds, "capture": captured[0] - start, "apart": apart}
+    print(json.dumps(found), file=answers, flush=True)
+
+
+def note_capture() -> list[float]:
+    """Load our backend, as torch.compile does, and return the list whose item will be when a graph is captured."""
+    from lamina.frontend import dynamo
+
+    captured, build = [math.nan], dynamo.build
+
+    def noted(*args: Any, **keywords: Any) -> Any:
+        captured[0] = time.perf_counter()
+        return build(*args, **keywords)
+
+    dynamo.build = noted
+    return captured
+
+
+class Process:
+    """One compilation as the parent sees it."""
+
+    def __init__(self, name: str, system: str, options: argparse.Namespace, folder: Path):
+        folders = {n: str(folder / n) for n in ("LAMINA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
+        command = [sys.executable, __file__, "--serve", name, system, "--device", options.device]
+        command += ["--small"] if options.small else []
+        self.name, self.system = name, system
+        self.process = subprocess.Popen(
+            command, env={**os.environ, **folders}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def line(self, deadline: float) -> str:
+        """The next line; "" if there is none in time."""
+        assert self.process.stdout
+        left = min(STEP, deadline - time.monotonic())
+        ready = select.select([self.process.stdout], [], [], max(0, left))[0]
+        return self.process.stdout.readline() if ready else ""
+
+    def go(self) -> None:
+        """Let it compile."""
+        assert self.process.stdin
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def stop(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+def round_of(options: argparse.Namespace, folder: Path) -> list[tuple[str, str, dict[str, float]]]:
+    """Compile every model with every system once: (model, system, what was found)."""
+    names, end = options.models or list(MODELS), options.end
+    pairs = [(n, s) for n in names for s in SYSTEMS]
+    processes = [Process(n, s, options, folder / f"{n}-{s}") for n, s in pairs]
+    found = []
+    try:
+        ready = [p for p in processes if p.line(end)]
+        groups = [[p for p in ready if p.system == s] for s in SYSTEMS] if options.at_once else [[p] for p in ready]
+        for group in groups:
+            for process in group:
+                process.go()
+            for process in group:
+                if line := process.line(end):
+                    found.append((process.name, process.system, json.loads(line)))
+                    print(process.name, process.system, line.strip(), flush=True)
+                process.stop()
+    finally:
+        for process in processes:
+            process.stop()
+    return found
+
+
+def table(found: Sequence[tuple[str, str, dict[str, float]]]) -> list[str]:
+    """Medians by model, ratios, and their geometric mean."""
+    lines = [
+        "| model | capture s | Lamina s | Inductor s | Lamina / Inductor | apart from eager |",
+        "|---|---|---|---|---|---|",
+    ]
+    ratios = []
+    for name in dict.fromkeys(n for n, _, _ in found):
+
+        def median(system: str, fact: str, name: str = name) -> float:
+            values = [facts[fact] for n, s, facts in found if (n, s) == (name, system)]
+            return statistics.median(values) if values else math.nan
+
+        ours, theirs = median("lamina", "seconds"), median("inductor", "seconds")
+        ratios += [ours / theirs] if theirs > 0 else []
+        cells = [f"{median('lamina', 'capture'):.2f}", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}"]
+        lines.append(f"| {' | '.join([name, *cells])} | {median('lamina', 'apart'):.1e} |")
+    if ratios:
+        mean = math.exp(statistics.mean(map(math.log, ratios)))
+        lines += ["", f"Geometric mean of Lamina / Inductor over {len(ratios)} models: {mean:.2f}"]
+    return lines
+
+
+def main() -> None:
+    """Run the table, or one compilation's process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--small", action="store_true", help="tiny models, to try this script")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--at-once", action="store_true", help="all models of a system at a time")
+    parser.add_argument("--deadline", type=float, default=3600, help="seconds after which what is there is reported")
+    parser.add_argument("--serve", nargs=2, metavar=("MODEL", "SYSTEM"), help=argparse.SUPPRESS)
+    parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}")
+    options = parser.parse_args()
+    if options.serve:
+        name, system = options.serve
+        return serve(name, system, options.device, options.small)
+    options.end = time.monotonic() + options.deadline
+    found: list[tuple[str, str, dict[str, float]]] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
+        for number in range(options.rounds):
+            if time.monotonic() < options.end:
+                found += round_of(options, Path(caches) / str(number))
+    print("\n".join(table(found)))
+
+
+if __name__ == "__main__":
+    main()
