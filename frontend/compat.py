@@ -71,6 +71,12 @@ def counted_writes(metadata: Any) -> tuple[int, ...]:
 count_writes = torch.autograd.graph.increment_version  # public, but only meant for AOTAutograd
 
 
+def own_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:
+    """The tensors that a Dynamo graph holds itself (an optimiser's parameters and state): its first arguments to AOTAutograd."""
+    found: list[torch.Tensor] = [t for _, t in gm.named_parameters(remove_duplicate=False)]
+    return found + [t for _, t in gm.named_buffers(remove_duplicate=False)]
+
+
 def static_inputs(metadata: Any) -> frozenset[int]:
     """The numbers of the graph inputs that are parameters or buffers; empty if unknown."""
     return frozenset(getattr(metadata, "static_input_indices", None) or ())

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -116,7 +117,8 @@ def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, w
         )
     if compilation.direct is not None:
         COUNTERS.add("direct")
-        wrapped = compilation.direct
+        own = compat.own_tensors(gm)
+        wrapped = functools.partial(compilation.direct, *own) if own else compilation.direct
     return _guard_overlap(wrapped, gm, inputs, compilation.metadata)
 
 
@@ -128,7 +130,10 @@ def _guard_overlap(
     torch's guards do not look at that unless arguments overlapped at the first call, and what is traced then loses
     views of written arguments. Parameters and buffers are left out: they do not come from the caller.
     """
-    static, written = compat.static_inputs(metadata), compat.written_inputs(metadata)
+    own = len(compat.own_tensors(gm))
+    static, written = (
+        {i - own for i in numbers} for numbers in (compat.static_inputs(metadata), compat.written_inputs(metadata))
+    )
     watched = [i for i, t in enumerate(inputs) if isinstance(t, torch.Tensor) and i not in static]
     if len(watched) < 2 or not written.intersection(watched):
         return compiled
