@@ -24,6 +24,7 @@ _STATIC_SHARED = 48 * 1024  # beyond this a function must ask
 # CUtensorMapDataType and CUtensorMapSwizzle
 _TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
 _TENSOR_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_Longs, _Ints = ctypes.c_uint64 * 5, ctypes.c_int * 5  # of a tensor's dims, at most; making the types takes 10 µs
 _OVERLAP_CAPABILITY, _OVERLAP_DRIVER = (9, 0), (12, 3)  # graphs have programmatic dependences from CUDA 12.3 on
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 # what native entries call (gpu_table.DRIVER_SLOTS)
@@ -279,24 +280,22 @@ class TensorMap:
         self._memory = (ctypes.c_char * 192)()
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
         self.base, rank, box = base, len(sizes), entry["box"]
-        numbers = lambda kind, values: (kind * max(len(values), 1))(*values)
         tensor = (
             ctypes.c_void_p(self.address),
             _TENSOR_MAP_TYPES[entry["type"]],
             rank,
             ctypes.c_void_p(base),
-            numbers(ctypes.c_uint64, sizes),
-            numbers(ctypes.c_uint64, strides),
+            _Longs(*sizes),
+            _Longs(*strides),
         )
         # not interleaved, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, zeros outside
         memory = (0, _TENSOR_MAP_SWIZZLES[entry.get("swizzle", 0)], 2, 0)
         if "steps" in entry:
-            corners = (numbers(ctypes.c_int, entry[k]) for k in ("lower", "upper"))
-            steps = numbers(ctypes.c_uint32, [1, *entry["steps"], 1])
+            corners = (_Ints(*entry[k]) for k in ("lower", "upper"))
+            steps = _Ints(1, *entry["steps"], 1)
             code = driver().cuTensorMapEncodeIm2col(*tensor, *corners, *box, steps, *memory)
         else:
-            ones = numbers(ctypes.c_uint32, [1] * rank)
-            code = driver().cuTensorMapEncodeTiled(*tensor, numbers(ctypes.c_uint32, box), ones, *memory)
+            code = driver().cuTensorMapEncodeTiled(*tensor, _Ints(*box), _Ints(*[1] * rank), *memory)
         check(code, f"describing a tensor of sizes {list(sizes)}")
 
     def point_to(self, base: int) -> None:
