@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 from mlir import ir
-from support.simulate_gpu import dtype_of, run_stage
+from support.scalar_ops import dtype_of
+from support.simulate_gpu import run_stage
 
 from lamina.runtime import cuda
 

@@ -278,7 +278,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipEventSynchronize": (P,),
     "hipEventDestroy": (P,),
     "hipModuleLoadData": (P, P),
-    "hipModuleUnload": (P,),
     "hipModuleGetFunction": (P, P, P),
     "hipModuleLaunchKernel": (P, *[U] * 7, P, P, P),
     "hipGraphCreate": (P, U),

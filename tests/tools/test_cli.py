@@ -47,7 +47,9 @@ def lamina(tmp_path):
 
 def test_help_lists_the_commands(lamina):
     text = lamina("--help").stdout
-    assert all(name in text for name in ("compile", "run", "opt", "inspect", "header", "ops", "targets", "bench", "cache"))
+    assert all(
+        name in text for name in ("compile", "run", "opt", "inspect", "header", "ops", "targets", "bench", "cache")
+    )
 
 
 def test_misspelt_command(lamina):
