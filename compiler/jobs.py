@@ -43,7 +43,7 @@ def run(request: Message) -> Message:
 
 
 def import_all() -> None:
-    """Import MLIR, LLVM and all passes; called once in the zygote, where no Context may be left alive.
+    """Import MLIR, LLVM and the passes for CPUs; called once in the zygote, where no Context may be left alive.
 
     A first Context takes MLIR 0.14 s of linking and registering, which is kept when it is gone; a later one takes 0.01 s.
     """
@@ -56,17 +56,20 @@ def import_all() -> None:
     from . import host_program, kernels  # noqa: F401
 
     op.load_all()
-    pipeline.load_passes()
+    pipeline.load_passes(without="gpu")
     mlir_context.context()
 
 
 def import_gpu() -> None:
-    """Import what only kernels of GPUs need; a second time costs nothing."""
+    """Import what only kernels of GPUs need."""
     import mlir.dialects.gpu
     import mlir.dialects.nvvm  # noqa: F401
 
+    from ..passes import pipeline
     from ..runtime import gpu_image  # noqa: F401
     from ..targets import nvptx_code  # noqa: F401
+
+    pipeline.load_passes()
 
 
 @job

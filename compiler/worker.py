@@ -39,13 +39,13 @@ def main(arguments: list[str]) -> None:
         os.dup2(null, descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the user's process, which then closes our sockets
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
-    broken = import_compiler()
+    broken, for_gpu = import_compiler(), False
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if not data:
             return
-        if data == FORK_GPU and not broken:
-            broken = import_gpu()
+        if data == FORK_GPU and not (broken or for_gpu):
+            broken, for_gpu = import_gpu(), True
         if broken:
             os.write(descriptors[1], broken.encode())  # and the closed socket says that this worker is dead
         elif os.fork() == 0:

@@ -117,19 +117,21 @@ def our_names() -> list[str]:
     return ["lamina-" + p.stem.replace("_", "-") for p in files if f"@register\ndef {p.stem}(" in p.read_text()]
 
 
-def load_passes() -> list[str]:
-    """Import every module of `passes/`, which fills the registry, and return the names of our passes."""
-    _import_all()
+def load_passes(without: str = "") -> list[str]:
+    """Import every module of `passes/`, which fills the registry, but those of a folder; return the names of our passes."""
+    _import_all(without)
     return sorted(registry.passes())
 
 
-def _import_all(stop: Callable[[], bool] = lambda: False) -> list[str]:
+def _import_all(without: str = "", stop: Callable[[], bool] = lambda: False) -> list[str]:
     """Import the modules of `passes/` until `stop()`; says which do not import, so that one cannot hide the others."""
     broken = []
     package = importlib.import_module(__package__ or "")
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
         if stop():
             break
+        if without and module.name.startswith(f"{__package__}.{without}."):
+            continue
         try:
             importlib.import_module(module.name)
         except ImportError as error:

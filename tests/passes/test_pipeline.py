@@ -6,6 +6,8 @@ from lamina.passes import pipeline as pipelines
 from lamina.passes import registry
 from lamina.passes.pipeline import OurPass, PipelineError, UpstreamPass, parse, to_text
 
+pipelines.load_passes()  # what is imported in a test is forgotten with that test's registry
+
 
 @pytest.fixture(autouse=True)
 def toy_pass(monkeypatch):
