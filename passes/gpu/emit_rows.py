@@ -26,6 +26,7 @@ WARP_ROW = 512  # elements up to which one wave takes a row
 PER_THREAD = 16  # elements of a longer row a thread should hold
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
+HELD = 8  # elements in each of these threads of a row of symbolic length, if it has no more
 FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
 FEW_THREADS = 256  # so such a row has a block, whatever its length
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
@@ -86,16 +87,34 @@ def _power_up(n: int) -> int:
 
 def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     """Write the results of `plan`."""
-    graph, length, count = kernel.graph, plan.length, plan.count
+    length, count = plan.length, plan.count
     width = row_width(kernel, stored, plan)
     vectors = length // width if isinstance(length, int) else length
     threads, unroll = threads_for(length, width, kernel.wave, count)
     per_block = rows_per_block(threads, kernel.wave)
     stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
     r, lane, inside = place(stage, threads, per_block, count)
-    row = Row(stage, threads, lane, vectors, unroll)
-    ev = stored.evaluator(stage, Ranges({"r": count}), width)
-    ev.streamed = StreamedLoads(stage)
+    streamed = StreamedLoads(stage)
+
+    def body(unroll: int) -> list[ir.Value]:
+        ev = stored.evaluator(stage, Ranges({"r": count}), width)
+        ev.streamed = streamed
+        _emit_row(plan, ev, Row(stage, threads, lane, vectors, unroll), r, inside)
+        return []
+
+    if isinstance(length, int) or not (plan.full or len(plan.keys) > 1):
+        body(unroll)
+    else:  # what the threads hold is not read again; it pays from the second element of a thread on
+        b = stage.b
+        more, held = b.dim(length - threads - 1), b.constant((HELD - 1) * threads, b.index)
+        fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))
+        b.branch(fits, [], lambda: body(HELD), lambda: body(0))
+    stage.finish()
+
+
+def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:
+    """Write the results of row `r`."""
+    graph, stage = ev.graph, ev.stage
     for key in plan.keys:
         ev.together[key] = lambda generic, index: row.reduce(ev, generic, index)
     _load_ahead(ev, plan, row, r)
@@ -107,7 +126,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
         for i in plan.full:
             value = graph.results[i]
             made.append((i, flat, ev.at(value, ev.ranges.delinearize(flat, graph.shape(value))), mask))
-        if not unroll:
+        if not row.unroll:
             _write(ev, made, inside)
 
     if plan.full:
@@ -115,12 +134,11 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
         _write(ev, made, inside)
     if plan.rows:
         b = stage.b
-        first = b.value("arith.cmpi", (lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+        first = b.value("arith.cmpi", (row.lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
         for i in plan.rows:
             value = graph.results[i]
             made.append((i, r, ev.at(value, ev.ranges.delinearize(r, graph.shape(value))), first))
         _write(ev, made, inside)
-    stage.finish()
 
 
 def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Dim, ir.Value, ir.Value | None]:

@@ -49,7 +49,7 @@ class Row:
         for u, name in enumerate(self.names):
             at = b.binary("arith.addi", self.lane, b.constant(u * self.threads, b.index))
             mask = None
-            if (u + 1) * self.threads > self.vectors:  # type: ignore[operator]
+            if not isinstance(self.vectors, int) or (u + 1) * self.threads > self.vectors:
                 mask = b.value("arith.cmpi", (at, b.dim(self.vectors)), b.i1, predicate=b.number(6, b.i64))
                 at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
             self.masks.append(mask)
