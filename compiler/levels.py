@@ -80,6 +80,7 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
     packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
     forming = f"lamina-form-kernels{{packed={','.join(target.packed)}}}"
     changed = {"lamina-pack-weights": packing, "lamina-form-kernels": forming}
+    changed["lamina-reinplace"] = "lamina-reinplace{pointwise=true}"
     # a CPU's tiles are packed anyway
     left_out = {"lamina-store-by-tokens", "lamina-channels-last"}
     return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)

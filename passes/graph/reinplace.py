@@ -6,14 +6,17 @@ from mlir import ir
 
 from ..registry import register
 from .dataflow import Dataflow, Node, functions, read_function
+from .pointwise_updates import mark_kernels, pointwise_updates
 
 # Ops whose result is their first operand with some elements written: `y = x; y[…] = src`.
 _UPDATES = frozenset({"slice_scatter", "index_put", "scatter"})
 
 
 @register
-def reinplace(module: ir.Module) -> None:
+def reinplace(module: ir.Module, pointwise: bool = False) -> None:
     """Mark launches of updates (`slice_scatter`, `index_put`, `scatter`) that may write over their first operand.
+
+    With `pointwise`, also those of pointwise kernels that make an argument's new value from its old one.
 
     The operand is an argument that gets a new value after the call (`lamina.mutates`), or a result of another launch;
     no later launch reads it, and it is not returned. Launches that read it and do not need the update are moved before it.
@@ -49,24 +52,27 @@ def reinplace(module: ir.Module) -> None:
     if "main" not in entries:
         return
     kernels = {name: f for name, f in entries.items() if "lamina.kind" in f.attributes}
-    flow = _read_first(entries["main"], kernels)
+    flow = _read_first(entries["main"], kernels, pointwise)
     replaced = _replaced_arguments(flow)
     overwritten: set[int] = set()
     with module.context:
-        for node, operand, result in _updates(flow, kernels):
+        for node, operand, result in _updates(flow, kernels, pointwise):
             source = node.operands[operand]
             assert source is not None
             if source in overwritten or not _is_free(flow, source, replaced) or _later_readers(flow, node, source):
                 continue
-            node.op.attributes["inplace"] = ir.DenseI64ArrayAttr.get([operand, result])
+            others = node.op.attributes["inplace"] if "inplace" in node.op.attributes else ()
+            node.op.attributes["inplace"] = ir.DenseI64ArrayAttr.get([*others, operand, result])
             overwritten.add(source)
+        marked = dict.fromkeys(node for node, *_ in pointwise_updates(flow, kernels)) if pointwise else ()
+        mark_kernels(module, [node.op for node in marked if "inplace" in node.op.attributes])
 
 
-def _read_first(function: ir.Operation, kernels: dict[str, ir.Operation]) -> Dataflow:
+def _read_first(function: ir.Operation, kernels: dict[str, ir.Operation], pointwise: bool) -> Dataflow:
     """The function after the launches that read what an update may overwrite have been moved before it, where they can be."""
     flow = read_function(function)
     replaced = _replaced_arguments(flow)
-    for op, operand in [(node.op, operand) for node, operand, _ in _updates(flow, kernels)]:
+    for op, operand in [(node.op, operand) for node, operand, _ in _updates(flow, kernels, pointwise)]:
         node = next(n for n in flow.nodes if n.op == op)
         source = node.operands[operand]
         assert source is not None
@@ -82,9 +88,9 @@ def _read_first(function: ir.Operation, kernels: dict[str, ir.Operation]) -> Dat
     return flow
 
 
-def _updates(flow: Dataflow, kernels: dict[str, ir.Operation]) -> list[tuple[Node, int, int]]:
+def _updates(flow: Dataflow, kernels: dict[str, ir.Operation], pointwise: bool) -> list[tuple[Node, int, int]]:
     """The launches of updates, with the operand that each updates and the result."""
-    found = []
+    found = pointwise_updates(flow, kernels) if pointwise else []
     for node in flow.nodes:
         if node.name == "launch":
             pair = _update(kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value])

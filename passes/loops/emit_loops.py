@@ -69,5 +69,9 @@ def loops_function(graph: TensorGraph, vector_bits: int) -> tuple[ir.Operation, 
         b.bind(name, value)
     outputs = arguments[len(graph.inputs) : len(tensors)]
     begin, end = arguments[-2:]
+    if "lamina.inplace" in op.attributes:  # of (operand, result) pairs, the operand's buffer is the result's too
+        pairs = list(ir.DenseI64ArrayAttr(op.attributes["lamina.inplace"]))
+        for operand, result in zip(pairs[::2], pairs[1::2]):
+            outputs[result] = arguments[operand]
     inputs = dict(zip(graph.inputs, arguments))
     return function, b, Emission(graph, b, inputs, outputs, arguments[len(tensors)], begin, end, vector_bits)

@@ -33,6 +33,9 @@ def _signature(op: ir.Operation) -> None:
     symbols = len(strings(op.attributes["lamina.symbols"]))
     old = list(block.arguments)
     inputs, sizes = old[: len(old) - symbols], old[len(old) - symbols :]
+    if "lamina.inplace" in op.attributes:
+        for operand in list(ir.DenseI64ArrayAttr(op.attributes["lamina.inplace"]))[::2]:
+            _keep_old(block, inputs[operand])
     end = block.operations[len(block.operations) - 1]
     results = list(end.operands)
     b = LoopsBuilder(block, op.location)
@@ -67,3 +70,16 @@ def _signature(op: ir.Operation) -> None:
             del attributes[key]
     attributes["lamina.range"] = ir.StringAttr.get("1")
     attributes["lamina.grain"] = ir.IntegerAttr.get(b.i64, 1)
+
+
+def _keep_old(block: ir.Block, argument: ir.Value) -> None:
+    """Copy an argument that a result overwrites: the loops of one op may write it before those of another have read it."""
+    made = ir.Operation.create(
+        "bufferization.alloc_tensor",
+        results=[argument.type],
+        operands=[argument],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 0])},
+        ip=ir.InsertionPoint.at_block_begin(block),
+        loc=argument.owner.owner.location,
+    )
+    argument.replace_all_uses_except(made.results[0], made)
