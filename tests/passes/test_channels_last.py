@@ -71,17 +71,31 @@ class Excited(nn.Module):
         return y * scale, y.flatten(2).softmax(2)
 
 
-class Grouped(nn.Module):
-    """A depthwise convolution between two that suit."""
+class Inverted(nn.Module):
+    """A block of MobileNet: a convolution of groups between two that suit."""
 
-    def __init__(self):
+    def __init__(self, groups):
         super().__init__()
         self.a, self.b = nn.Conv2d(16, 32, 3), nn.Conv2d(32, 32, 1)
-        self.depthwise = nn.Conv2d(32, 32, 3, padding=1, groups=32)
+        self.middle = nn.Conv2d(32, 32, 3, padding=1, groups=groups)
 
     def forward(self, x):
         y = self.a(x)
-        return self.b(self.depthwise(y)) + y
+        return self.b(F.relu6(self.middle(y))) + y
+
+
+class Next(nn.Module):
+    """A block of ConvNeXt: channels go last for a norm and two linear layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.depthwise = nn.Conv2d(3, 32, 4, 4), nn.Conv2d(32, 32, 7, padding=3, groups=32)
+        self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x):
+        x = self.stem(x)
+        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        return x + self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
 
 
 CASES = {
@@ -93,7 +107,9 @@ CASES = {
     "stem by 3": (Stem(5, 3, 0), (1, 3, 20, 17)),
     "levels": (Levels(), (1, 16, 8, 6)),
     "excited": (Excited(), (2, 16, 6, 7)),
-    "grouped": (Grouped(), (2, 16, 6, 7)),
+    "groups": (Inverted(4), (2, 16, 6, 7)),
+    "depthwise": (Inverted(32), (2, 16, 6, 7)),
+    "next": (Next(), (1, 3, 20, 16)),
     "channels last already": (Residual(1), (2, 64, 6, 5)),
 }
 
@@ -153,6 +169,13 @@ def test_a_pool_writes_channels_last():
     assert roots(flows) == [["pad"], ["channels_last_conv"], ["max_pool"], ["linear"], ["mean"]]
 
 
+def test_depthwise_convolutions_keep_channels_last():
+    _, flows, _ = lowered(Inverted(32), torch.randn(2, 16, 6, 7).bfloat16())
+    assert roots(flows) == [[], ["channels_last_conv"], ["depthwise_conv"], ["linear"], []]
+    _, flows, _ = lowered(Next(), torch.randn(1, 3, 20, 16).bfloat16())
+    assert roots(flows)[1:] == [["linear"], ["depthwise_conv"], [], ["linear"], ["linear"], []]
+
+
 def attributes(**changed):
     one = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1, "transposed": False}
     return {**one, **changed}
@@ -164,6 +187,9 @@ def attributes(**changed):
         (("bf16", (2, 64, 8, 8)), (64, 64, 3, 3), {}, True),
         (("f32", (2, 64, 8, 8)), (64, 64, 3, 3), {}, False),
         (("bf16", (2, 64, 8, 8)), (64, 32, 3, 3), {"groups": 2}, False),
+        (("bf16", (2, 64, 8, 8)), (64, 1, 3, 3), {"groups": 64}, True),
+        (("bf16", (2, 64, 8, 8)), (128, 1, 3, 3), {"groups": 64}, False),
+        (("bf16", (2, 64, 8, 8)), (64, 1, 9, 9), {"groups": 64}, False),
         (("bf16", (2, 64, 8, 8)), (64, 64, 3, 3), {"transposed": True}, False),
         (("bf16", (2, 60, 8, 8)), (64, 60, 3, 3), {}, False),
         (("bf16", (2, 64, 8, 8)), (10, 64, 3, 3), {}, False),
