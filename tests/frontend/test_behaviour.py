@@ -1,11 +1,9 @@
-"""What torch.compile users can see: values, strides, views, mutation, gradients, dynamic sizes, eager ops between."""
+"""What torch.compile users can see: values, gradients, dynamic sizes, random numbers, errors, eager ops between."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-
-from lamina.frontend.stats import COUNTERS
 
 from .conftest import check
 
@@ -24,106 +22,6 @@ def test_composites_of_one_graph():
 
 def test_eager_op_between_compiled_parts():
     check(lambda x, y: (torch.linalg.inv(x[:, :4] * 2 + 1) + y[:, :4]).softmax(0) * 3, X, Y)
-
-
-def test_input_is_written():
-    def f(x):
-        x.add_(1)
-        return x * 2
-
-    check(f, X)
-
-
-def test_view_of_an_input_is_written():
-    check(lambda x: x[1:].mul_(2).sum() + x.sum(), X)
-
-
-def test_outputs_are_views():
-    check(lambda x: ((x + 1).t(), x.t(), x[1], (x * 2)[1:]), X)
-
-
-def test_two_views_of_one_intermediate():
-    def f(x):
-        z = x + 1
-        return z[1:], z[:2], z
-
-    check(f, X)
-
-
-def test_views_follow_the_buffer_they_lie_in():
-    def f(x):
-        z = x + 1
-        return z, z[0], z.t()
-
-    check(f, X)
-
-
-@pytest.mark.parametrize("size", [5, 20])
-def test_row_results_beside_a_transposed_one(size):
-    def f(x):
-        y = torch.relu(x.t())
-        return y, y.argmax(-1), y.sum(-1)
-
-    check(f, torch.randn(size, size + 1), dynamic=True)
-
-
-def test_same_output_twice():
-    def f(x):
-        z = x + 1
-        return z, z
-
-    check(f, X)
-
-
-def test_input_is_returned():
-    check(lambda x: (x, x + 1), X)
-
-
-def test_written_input_is_returned():
-    def f(x):
-        x.add_(1)
-        return x
-
-    check(f, X)
-
-
-def test_clone_of_an_input_is_fresh():
-    check(lambda x: (x.clone(), x + 0, x.t().contiguous()), X)
-
-
-def test_metadata_of_an_input_changes():
-    check(lambda x: x.t_().mul(2), X)
-
-
-def test_transposed_input_gives_transposed_output():
-    check(lambda x: x.relu() + 1, X.t())
-
-
-def test_channels_last_keeps_its_strides():
-    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    check(lambda x: (F.silu(x), x.sum(1), x + torch.ones(2, 3, 4, 5)), x)
-
-
-def test_input_with_gaps():
-    check(lambda x: x.relu().sum(0), torch.randn(6, 10)[::2, 1:7])
-
-
-def test_expanded_input():
-    check(lambda x: x * 2 + 1, torch.randn(4, 1).expand(4, 5))
-
-
-def test_written_input_with_gaps():
-    base = torch.randn(6, 10)
-
-    def f(x):
-        x.mul_(2)
-        return x + 1
-
-    with torch.no_grad():
-        one, two = base.clone(), base.clone()
-        expected = f(one[::2, 1:7])
-        got = torch.compile(f, backend="lamina")(two[::2, 1:7])
-    assert torch.equal(got, expected) and torch.equal(one, two)
 
 
 def test_empty():
@@ -158,14 +56,6 @@ def test_dynamic_reshape():
     check(lambda x: x.reshape(-1) * 2, X, dynamic=True)
 
 
-def test_dynamic_views_of_one_buffer():
-    def f(x):
-        z = x + 1
-        return z[1:], z.t(), z.shape[0]
-
-    check(f, X, dynamic=True)
-
-
 def test_dynamic_sizes_in_arithmetic():
     check(lambda x: x.view(x.shape[0] // 2, 2, -1).sum(1) * (x.shape[1] % 5), X, dynamic=True)
 
@@ -177,19 +67,6 @@ def test_size_that_depends_on_data():
 
 def test_graph_break():
     check(lambda x: x[x > 0] * 2 + 1, X)
-
-
-def test_parts_of_a_new_tensor_are_written_by_one_kernel():
-    def f(x, y):
-        joined, counts = x.new_empty(4, 16), torch.zeros(4, 8)
-        joined[:, :8], joined[:, 8:] = x, y
-        counts[:, 1] = x.sum(-1)
-        counts[1:, 2:4][:, 0] += 1
-        return joined, counts
-
-    check(f, X, Y)
-    found = COUNTERS.snapshot()
-    assert not found["fallback"] and found["parts"] == 1
 
 
 def test_item():
@@ -260,19 +137,6 @@ def test_batch_norm_statistics():
     check(nn.BatchNorm1d(8), X, grad=True)
 
 
-def test_cache_is_updated_in_place():
-    class Cache(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("keys", torch.zeros(6, 8))
-
-        def forward(self, x, at):
-            self.keys[at] = x
-            return self.keys.sum(0)
-
-    check(Cache(), X[:2], torch.tensor([3, 5]))
-
-
 def test_autocast_region():
     def f(x):
         with torch.autocast("cpu", torch.bfloat16):
@@ -291,69 +155,12 @@ def test_autocast_off_inside_on():
         check(f, torch.eye(4) + 0.1 * torch.randn(4, 4), tolerance=1e-5)
 
 
-def test_overlapping_arguments_with_one_written():
-    def f(a, b):
-        a.add_(1)
-        return b * 2
-
-    one, two = torch.arange(12.0), torch.arange(12.0)
-    with torch.no_grad():
-        expected = f(one[:8], one[4:])
-        got = torch.compile(f, backend="lamina")(two[:8], two[4:])
-    assert torch.equal(got, expected) and torch.equal(one, two)
-
-
 def test_inference_mode():
     with torch.inference_mode():
         x = torch.randn(4, 8)
         got = torch.compile(lambda x: F.linear(x, x).softmax(-1), backend="lamina")(x)
         assert got.is_inference()
         torch.testing.assert_close(got, F.linear(x, x).softmax(-1))
-
-
-def test_arguments_that_overlap_only_later():
-    def f(x, y):
-        x.mul_(2)
-        return x + y
-
-    compiled = torch.compile(f, backend="lamina")
-    with torch.no_grad():
-        compiled(torch.ones(4), torch.ones(4))
-        one, two = torch.ones(8), torch.ones(8)
-        assert torch.equal(compiled(one[:4], one[2:6]), f(two[:4], two[2:6])) and torch.equal(one, two)
-
-
-def test_overlapping_arguments_and_a_view_of_one_returned():
-    def f(a, b):
-        a.add_(100)
-        return b[0]
-
-    one, two = torch.arange(24.0).reshape(4, 6), torch.arange(24.0).reshape(4, 6)
-    assert torch.equal(torch.compile(f, backend="lamina")(one, one[1:]), f(two, two[1:]))
-
-
-def test_write_through_unfold():
-    def f(x):
-        v = x.unfold(1, 1, 5)
-        v.add_(v)
-        return x
-
-    check(f, torch.arange(24).reshape(4, 6))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64], ids=str)
-def test_scalar_tensor_is_written(dtype):
-    def f(x, y):
-        x.add_(1)
-        y.add_(x)
-        x.mul_(3)
-        return y * 2
-
-    check(f, torch.tensor(3, dtype=dtype), torch.arange(4.0))
-
-
-def test_unfold_of_images_is_no_view():
-    assert not check(lambda images_: F.unfold(images_, 2), torch.rand(1, 2, 5, 5))["failures"]
 
 
 def test_sine_and_cosine_of_one_number():
@@ -363,11 +170,6 @@ def test_sine_and_cosine_of_one_number():
 def test_bf16_kept_across_blocks():
     row = torch.tensor([1.5, torch.nan, -2.0, torch.inf]).bfloat16()
     assert not check(lambda x, s: torch.diagonal_scatter(x, s), X[:, :4].bfloat16(), row, tolerance=0)["failures"]
-
-
-def test_as_strided_of_a_rolled_channels_last_tensor():
-    x = torch.arange(100).reshape(2, 5, 2, 5).to(memory_format=torch.channels_last)
-    check(lambda x: torch.as_strided(torch.roll(x, -1, 0), (5, 10), (4, 1), 0), x)
 
 
 def test_errors_are_eagers():
