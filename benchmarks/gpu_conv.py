@@ -39,14 +39,19 @@ class Case:
         return f"{self.kind} {shape}, {self.kernel}² by {self.stride}"
 
     @property
+    def read(self) -> int:
+        """The channels that a result reads."""
+        return 1 if self.kind == "depthwise" else self.inputs
+
+    @property
     def out(self) -> int:
         """The side of the result."""
         return (self.size + 2 * (self.kernel // 2) - self.kernel) // self.stride + 1
 
 
-def conv(x: torch.Tensor, w: torch.Tensor, stride: int) -> torch.Tensor:
+def conv(x: torch.Tensor, w: torch.Tensor, stride: int, groups: int = 1) -> torch.Tensor:
     """A convolution with "same" padding."""
-    return F.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2)
+    return F.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2, groups=groups)
 
 
 def layer(
@@ -58,7 +63,11 @@ def layer(
 
 
 # kind: (function, operands beside image and weights: v is [outputs], z the result's shape)
-KINDS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {"conv": (conv, ""), "layer": (layer, "vvz")}
+KINDS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
+    "conv": (conv, ""),
+    "layer": (layer, "vvz"),
+    "depthwise": (lambda x, w, stride: conv(x, w, stride, w.shape[0]), ""),
+}
 # size, channels in and out, kernel, stride: the different convolutions of ResNet-50
 RESNET = (
     (224, 3, 64, 7, 2), (56, 64, 64, 1, 1), (56, 64, 64, 3, 1), (56, 64, 256, 1, 1), (56, 256, 64, 1, 1),
@@ -75,10 +84,15 @@ OTHERS = (
     Case("conv", 80, 96, 96, 3, images=8),
     Case("layer", 56, 96, 192, 2, 2, images=32),
 )
+DEPTHWISE = tuple(
+    Case("depthwise", size, channels, channels, kernel, stride)
+    for size, channels, kernel, stride in ((56, 96, 7, 1), (14, 384, 7, 1), (112, 96, 3, 2), (28, 240, 5, 1))
+)
 GROUPS = {
     "conv": tuple(Case("conv", *given) for given in RESNET),
     "layer": tuple(Case("layer", *given) for given in RESNET if given[3] > 1 or given[1] > 3),
     "others": OTHERS,
+    "depthwise": DEPTHWISE,
 }
 
 
@@ -86,7 +100,7 @@ def operands(case: Case) -> Tensors:
     """Random operands; weights keep the result's scale at 1."""
     c = case
     image = torch.randn(c.images, c.inputs, c.size, c.size, device="cuda")
-    weights = torch.randn(c.outputs, c.inputs, c.kernel, c.kernel, device="cuda") / math.sqrt(c.inputs * c.kernel**2)
+    weights = torch.randn(c.outputs, c.read, c.kernel, c.kernel, device="cuda") / math.sqrt(c.read * c.kernel**2)
     more = {"v": (c.outputs, 1, 1), "z": (c.images, c.outputs, c.out, c.out)}
     given = [image, weights, *(torch.randn(more[n], device="cuda") for n in KINDS[c.kind][1])]
     return [t.bfloat16().to(memory_format=LAST) if t.dim() == 4 else t for t in given]
@@ -120,7 +134,7 @@ def measure(case: Case, inductor: bool, check: bool) -> dict[str, Any]:
         systems["eager"] = function
         if inductor:
             systems["inductor"] = torch.compile(function, backend="inductor", dynamic=False)
-        work = 2 * case.images * case.out**2 * case.outputs * case.inputs * case.kernel**2
+        work = 2 * case.images * case.out**2 * case.outputs * case.read * case.kernel**2
         calls = max(4, min(40, int(2e-3 / (work / 5e14 + size / 4e12 + 2e-6))))
         times = interleaved({n: Captured(f, sets, calls) for n, f in systems.items()}, rounds=9)
     best = min(t for n, t in times.items() if n != "lamina")
@@ -149,7 +163,7 @@ def main() -> None:
     parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--json", default="")
     parser.add_argument("--check", action="store_true", help="errors only")
-    parser.add_argument("--only", default="", help="groups: conv, layer, others")
+    parser.add_argument("--only", default="", help="groups: conv, layer, others, depthwise")
     given = parser.parse_args()
     import lamina
     import lamina.frontend.dynamo  # noqa: F401

@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     concat,
     convolution,
     creation,
+    depthwise_conv,
     embedding_bag,
     extremes,
     gather,

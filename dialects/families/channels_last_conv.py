@@ -11,12 +11,12 @@ from ..lazy import np
 from ..op import Attr, Ints, Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
 from .convolution import Conv, _output_sizes
+from .depthwise_conv import UNIT, suits_depthwise
 from .pad import Pad
 
 # the most that the copy engine adds to a place of the image, and the furthest padding, by the number of spatial dims
 REACH = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
 LONGEST_STEP = 8
-UNIT = 8  # channels, whose 16 bytes the copy engine takes
 LEAST_OUTPUTS, LEAST_K = 32, 32  # with fewer, tiles of tensor cores are mostly padding
 
 
@@ -85,7 +85,9 @@ class ChannelsLastConv(Op, name="channels_last_conv", category="conv"):
 
 
 def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, Any]) -> bool:
-    """True for a `conv` of `x` and `w` that tensor cores and a copy engine compute well with channels last."""
+    """True for a `conv` of `x` and `w` that is fast with channels last: by tensor cores and a copy engine, or depthwise."""
+    if suits_depthwise(x, w, attributes):
+        return True
     outputs, *kernel = w.shape
     if x.dtype not in ("bf16", "f16") or attributes["groups"] != 1 or attributes["transposed"]:
         return False

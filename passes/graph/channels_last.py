@@ -155,12 +155,16 @@ class _Walk:
         """The first result of `node` with channels last; None if it keeps its form."""
         if node.name == "conv":
             return self._conv(node) if _suits(self.flow, node) else None
+        if node.name == "permute" and node.attributes["dims"] == to_first(self.flow.types[node.inputs[0]].rank):
+            return node.op.operands[0]
         if not any(v in self.last for v in node.inputs):
             return None
         if node.category == "pointwise" and node.name != "materialize":
             return self._pointwise(node)
         if node.name in WINDOWED:
             return self._pool(node)
+        if node.name == "permute" and node.attributes["dims"] == to_last(self.flow.types[node.inputs[0]].rank):
+            self._replace(node, self.last[node.inputs[0]])
         if node.category == "concat":
             return self._concat(node)
         if node.category == "reduction":
@@ -172,6 +176,11 @@ class _Walk:
         types, a = self.flow.types, node.attributes
         weights, bias = self.flow.values[w], self.flow.values[node.inputs[2]] if len(node.inputs) > 2 else None
         windows = {k: a[k] for k in ("stride", "padding", "dilation")}
+        if a["groups"] > 1:
+            channels, _, *kernel = types[w].shape
+            taps = self._permute(self._reshape(weights, (channels, *kernel)), (*range(1, len(kernel) + 1), 0))
+            taps = self._build("materialize", taps)
+            return self._build("depthwise_conv", self._stored_last(x), taps, bias, **windows)
         if fold := folding(types[x], types[w], a):
             image = self._squares(self.flow.values[x], a["padding"], fold)
             short = [t * fold.step - k for t, k in zip(fold.taps, types[w].shape[2:])]
@@ -223,9 +232,8 @@ class _Walk:
         y = self._build(node.name, self._seen_first(x), **node.attributes)
         return self._build("materialize", self._permute(y, to_last(type_of(y).rank)))
 
-    def _concat(self, node: Node) -> ir.Value | None:
-        if not all(v in self.last or v in self.copied for v in node.inputs):
-            return None
+    def _concat(self, node: Node) -> ir.Value:
+        """Of twins, and of copies of what has none: what reads the result is most likely a convolution."""
         rank = self.flow.types[node.results[0]].rank
         dim = to_last(rank).index(normalize_dim(node.attributes["dim"], rank))
         return self._build("concat", *map(self._stored_last, node.inputs), dim=dim)
@@ -242,4 +250,9 @@ class _Walk:
             return
         places = tuple(sorted(to_last(rank).index(d) for d in reduced))
         made = self._build(node.name, self.last[x], **{**a, "dims": places, "keepdim": False})
-        node.op.results[0].replace_all_uses_with(self._reshape(made, self.flow.types[node.results[0]].shape))
+        self._replace(node, self._reshape(made, self.flow.types[node.results[0]].shape))
+
+    def _replace(self, node: Node, value: ir.Value) -> None:
+        """Let `value` be what `node` makes."""
+        node.op.results[0].replace_all_uses_with(value)
+        self.flow.values[node.results[0]] = value

@@ -149,6 +149,10 @@ class ScalarCore:
             {"float": "arith.mulf", "int": "arith.muli", "uint": "arith.muli", "bool": "arith.andi"}, a, b
         )
 
+    def multiply_add(self, a: Scalar, b: Scalar, c: Scalar) -> Scalar:
+        """`a * b + c` of f32 or f64, rounded once."""
+        return self.emit("math.fma", (a, b, c), c.dtype)
+
     def maximum(self, a: Scalar | Number, b: Scalar | Number) -> Scalar:
         """The larger one; NaN if either is (torch.maximum)."""
         return self._binary({"float": "arith.maximumf", "int": "arith.maxsi", "uint": "arith.maxui"}, a, b)

@@ -97,6 +97,9 @@ def convolution_cases() -> None:
     case("few positions", lambda x, w: F.conv2d(x, w, padding=1), (normal(1, 512, 4, 4), normal(512, 512, 3, 3) / 64))
     case("f16", lambda x, w: F.conv2d(x, w, padding=1), (image.half(), w.half()))
 
+    middle = (image, normal(64, 1, 5, 5) / 5, v[:64])
+    case("depthwise", lambda x, w, b: F.relu6(F.conv2d(x, w, b, (1, 2), 2, groups=64)), middle)
+
     def block(x: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         y = F.max_pool2d(F.conv2d(x, w, padding=1).relu(), 3, 2, 1)
         z = F.conv2d(torch.cat([y, y.sigmoid()], 1), u)
