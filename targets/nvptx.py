@@ -38,7 +38,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", *rest)
     if kind in gpu.KINDS or plain:
-        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full}", *rest)
+        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full stream=true}", *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
         return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}}}", *rest)
