@@ -22,7 +22,8 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if kind in KINDS or plain:
         return (f"lamina-emit-gpu-loops{{wave={target.wave}}}", EXPAND, *_to_rocdl(target.cpu))
     if kind in ("matmul", "conv"):
-        emitter = f"lamina-emit-gpu-matmul{{wave={target.wave} matrix={target.matrix}}}"
+        float8 = f" float8={target.float8}" if target.float8 else ""
+        emitter = f"lamina-emit-gpu-matmul{{wave={target.wave} matrix={target.matrix}{float8}}}"
         return (emitter, EXPAND, *_to_rocdl(target.cpu))
     if kind == "attention":
         emitter = f"lamina-emit-gpu-attention{{wave={target.wave} matrix={target.matrix}}}"
@@ -51,6 +52,7 @@ class AmdgpuTarget(GpuTarget):
     device: str = "hip"
     wave: int = 64
     matrix: str = ""  # "mfma", "wmma" (gfx11: operands twice in a wave), "wmma2" (gfx12: once)
+    float8: str = ""  # the formats of 8 bits that they multiply: "fnuz", "ocp" or none
 
     @property
     def attends(self) -> bool:
@@ -72,10 +74,11 @@ class AmdgpuTarget(GpuTarget):
 
     def summary(self) -> str:
         form = "MFMA" if self.matrix == "mfma" else "WMMA"
-        return f"AMD GPU, waves of {self.wave}, {self.features.registers} vector registers, {form}"
+        float8 = f", fp8 ({self.float8.upper()})" if self.float8 else ""
+        return f"AMD GPU, waves of {self.wave}, {self.features.registers} vector registers, {form}{float8}"
 
 
-def _target(name: str, wave: int, matrix: str, registers: int) -> AmdgpuTarget:
+def _target(name: str, wave: int, matrix: str, registers: int, float8: str = "") -> AmdgpuTarget:
     return AmdgpuTarget(
         name=name,
         arch="amdgcn",
@@ -86,12 +89,13 @@ def _target(name: str, wave: int, matrix: str, registers: int) -> AmdgpuTarget:
         flags=frozenset((name,)),
         wave=wave,
         matrix=matrix,
+        float8=float8,
     )
 
 
 TARGETS = (
     _target("gfx90a", 64, "mfma", 512),
-    _target("gfx942", 64, "mfma", 512),
+    _target("gfx942", 64, "mfma", 512, "fnuz"),
     _target("gfx1100", 32, "wmma", 256),
-    _target("gfx1201", 32, "wmma2", 256),
+    _target("gfx1201", 32, "wmma2", 256, "ocp"),
 )

@@ -41,7 +41,8 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full stream=true}", *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
-        return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}}}", *rest)
+        float8 = " float8=ocp" if "fp8" in features else ""
+        return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}{float8}}}", *rest)
     if kind == "attention" and target.attends:
         return (f"lamina-emit-gpu-attention{{{wgmma}}}", *rest)
     raise no_kernel(target, kind)
@@ -81,7 +82,7 @@ class NvptxTarget(GpuTarget):
         return to_ptx(self, llvm_ir)
 
     def summary(self) -> str:
-        known = ["PTX", *(f for f in ("mma", "tma", "wgmma") if f in self.gpu_features)]
+        known = ["PTX", *(f for f in ("mma", "tma", "wgmma", "fp8") if f in self.gpu_features)]
         return f"NVIDIA GPU of compute capability {self.capability[0]}.{self.capability[1]}, {', '.join(known)}"
 
 
@@ -105,5 +106,5 @@ def _target(name: str, ptx: str, capability: tuple[int, int], *features: str, al
 TARGETS = (
     _target("sm_80", "ptx80", (8, 0), "mma", "cp_async"),
     _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma"),
-    _target("sm_90a", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "wgmma", alias="cuda"),
+    _target("sm_90a", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "wgmma", "fp8", alias="cuda"),
 )

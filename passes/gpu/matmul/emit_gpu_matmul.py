@@ -42,20 +42,24 @@ LONG_F32 = 256  # elements of K; with fewer, it must be four times as many
 SHORT_F32 = 128  # and with fewer than these, f32 does not
 COPIED_F32 = 128  # multiplications for each element of K that is copied, from which many small products do
 SMALL = 1 << 18  # and 16-bit floats
-WGMMA_FLOAT8 = ("f8E4M3FN", "f8E5M2")  # the formats of 8 bits that wgmma multiplies
 FEW = 4  # rows of f32 that are as fast without tensor cores, and exact, where TF32 is allowed
+_FLOAT8 = {"ocp": ("f8E4M3FN", "f8E5M2"), "fnuz": ("f8E4M3FNUZ", "f8E5M2FNUZ")}
 
 
 @register
-def emit_gpu_matmul(module: ir.Module, wgmma: bool = False, wave: int = WARP, matrix: str = "") -> None:
+def emit_gpu_matmul(
+    module: ir.Module, wgmma: bool = False, wave: int = WARP, matrix: str = "", float8: str = ""
+) -> None:
     """Replace each linalg-level kernel of kind `matmul` or `conv` by its GPU form (docs/contracts.md, section 11).
+
+    `float8` are the formats of 8 bits that matrix instructions multiply: "ocp", "fnuz" or none.
 
     Before: `%y = "lamina.linear"(%x, %w)` and a `linalg.generic` epilogue on tensors.
     After: a `gpu.module` whose stages copy operands where that is needed, and multiply.
     """
     with module.context, ir.Location.unknown():
         for op in kernels(module):
-            widen_float8(op, WGMMA_FLOAT8 if wgmma else ())
+            widen_float8(op, _FLOAT8.get(float8, ()))
             graph = TensorGraph(op)
             kernel = GpuKernel(graph, wave)
             _emit(kernel, read_product(graph), wgmma, matrix)
@@ -69,7 +73,11 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
     few = isinstance(product.m, int) and product.m <= FEW
     factors = product.dtype in ("bf16", "f16") or product.tf32 and product.dtype == "f32" and not few
     tensor_cores = wgmma and factors and in_place(product, product.b, product.n) is not None
-    if product.float8:
+    if product.float8 and not wgmma:
+        unit = unit_for(matrix, "f8")
+        assert unit is not None, "other operands of 8 bits are widened before"
+        WaveProduct(kernel, product, unit).emit()
+    elif product.float8:
         _emit_wgmma(kernel, product)
     elif suits_rows(product) and not tensor_cores:
         RowsProduct(kernel, product).emit()

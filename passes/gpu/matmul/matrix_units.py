@@ -9,9 +9,11 @@ X and Y: so a lane reads 16 bytes at once and several instructions use them up.
 | unit | k read by a lane | instructions | lane's results of D |
 |---|---|---|---|
 | MFMA f16, bf16 | 8 of 32 | 2 of 16 x 16 x 16 | x = 4 * (lane / 16) + i, y = lane % 16, i < 4 |
+| MFMA f8… | 16 of 64 | 2 of 16 x 16 x 32 | the same |
 | MFMA f32 | 4 of 16 | 4 of 16 x 16 x 4 | the same |
 | WMMA, gfx11 | all 16, twice in a wave | 1 of 16 x 16 x 16 | x = 2 * i + lane / 16, y = lane % 16, i < 8 |
 | WMMA, gfx12 | 8 of 16 | 1 of 16 x 16 x 16 | x = 8 * (lane / 16) + i, y = lane % 16, i < 8 |
+| WMMA f8…, gfx12 | 16 of 32 | 2 of 16 x 16 x 16 | the same |
 | fused multiply-add, f32 in waves of 32 | 2 of 2 | 16 multiply-adds of each lane | as gfx12 |
 
 X is the side of the columns (N): a lane then holds results of one row (M), and stores them as a vector. Which column is
@@ -164,7 +166,7 @@ class MultiplyAdd(Unit):
 
 
 def unit_for(matrix: str, dtype: str) -> Unit | None:
-    """The unit of GPUs with matrix instructions `matrix` (a fact of the target) for operands of `dtype`, if there is one."""
+    """The unit of GPUs with matrix instructions `matrix` (a fact of the target) for operands of `dtype` ("f8" for floats of 8 bits), if any."""
     return _UNITS.get((matrix, dtype))
 
 
@@ -183,12 +185,14 @@ MULTIPLY_ADD = MultiplyAdd("math.fma", k=1, read=FMA_STEP, step=FMA_STEP, result
 _UNITS: dict[tuple[str, str], Unit] = {
     ("mfma", "f16"): _MFMA,
     ("mfma", "bf16"): _MFMA,
+    ("mfma", "f8"): Unit("amdgpu.mfma", k=32, read=16, step=64, results=4),
     ("mfma", "f32"): Unit("amdgpu.mfma", k=4, read=4, step=16, results=4),
     ("wmma", "f16"): _WMMA,
     ("wmma", "bf16"): _WMMA,
     ("wmma", "f32"): _FMA,
     ("wmma2", "f16"): _WMMA2,
     ("wmma2", "bf16"): _WMMA2,
+    ("wmma2", "f8"): Unit("amdgpu.wmma", k=16, read=16, step=32, results=8),
     ("wmma2", "f32"): _FMA,
 }
 
