@@ -66,6 +66,20 @@ CASES = {
         torch.tensor([4, 4, 9], dtype=I32),
     ),
     "pairs_of_matrices": (torch._grouped_mm, ints(5, 3, 4, 8, dtype=BF16), ints(9, 3, 8, 16, dtype=BF16)),
+    "lists_of_tensors": (
+        lambda a, b: (
+            *torch._foreach_add([a, b], [b, a], alpha=2),
+            *torch._foreach_mul([a, b], [2.0, 3.0]),
+            *torch._foreach_pow(2.0, [a, b]),
+            *torch._foreach_norm([a, b]),
+            *torch._foreach_lerp([a, b], [b, a], 0.3),
+            *torch._foreach_maximum([a, b], 0.5),
+            *torch._foreach_addcdiv([a, b], [b, a], [a, b], [1.0, 2.0]),
+            *torch._foreach_sqrt([a, b]),
+        ),
+        x(3, 4).abs() + 0.5,
+        x(3, 4, seed=1).abs() + 0.5,
+    ),
     # arithmetic
     "integer_division": (
         lambda a, b: (a // b, a % b, torch.fmod(a, b), torch.div(a, b, rounding_mode="trunc")),
