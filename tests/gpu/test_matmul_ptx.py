@@ -3,7 +3,7 @@
 import pytest
 from mlir import ir
 from support.ptx import Assembled, assembled, needs_ptxas
-from support.tile_kernels import kernel, tensor
+from support.tile_kernels import float8_product, kernel, tensor
 
 from lamina.dialects.mlir_context import context
 
@@ -68,6 +68,41 @@ def test_wgmma(name):
     assert "wgmma.mma_async.sync.aligned.m64n" in made.ptx and "cp.async.bulk.tensor" in made.ptx
     assert "wgmma" not in made.report, made.report
     assert ("bar.arrive" in made.ptx) == (name == "alternating consumers")
+
+
+FLOAT8 = {
+    "square": (4096, 4096, 4096),
+    "three consumers": (8192, 8192, 8192),
+    "one row": (1, 4096, 4096),
+    "ragged": (257, 784, 1040),
+    "rows of no 16 bytes": (128, 129, 130),
+    "split": (64, 256, 8192),
+    "symbolic rows": ("d0", 1024, 2048),
+}
+
+
+@needs_ptxas
+@pytest.mark.parametrize("name", FLOAT8)
+def test_float8(name):
+    """Sums of the tensor cores are of one block of K: each begins anew."""
+    symbols = tuple(d for d in FLOAT8[name] if isinstance(d, str))
+    made = made_for("sm_90a", float8_product(*FLOAT8[name], ("f8E4M3FN", "f8E5M2"), symbols))
+    assert "k32.f32.e4m3.e5m2" in made.ptx and "cp.async.bulk.tensor" in made.ptx
+    assert "wgmma" not in made.report, made.report
+    assert "wgmma.wait_group.sync.aligned 1" not in made.ptx, "sums of two blocks"
+
+
+@needs_ptxas
+@pytest.mark.parametrize(
+    "target, formats, products",
+    [
+        ("sm_90a", ("f8E4M3FNUZ", "f8E5M2FNUZ"), "wgmma.mma_async.sync.aligned.m64n"),
+        ("sm_80", ("f8E4M3FN", "f8E5M2"), "mma.sync.aligned.m16n8k16"),
+    ],
+)
+def test_other_floats_of_8_bits_are_multiplied_as_bf16(target, formats, products):
+    ptx = made_for(target, float8_product(512, 512, 512, formats)).ptx
+    assert products in ptx and ".f32.bf16.bf16" in ptx
 
 
 @needs_ptxas

@@ -12,7 +12,7 @@ import pytest
 import torch
 from mlir import ir
 from support.simulate_gpu import simulate
-from support.tile_kernels import kernel, tensor
+from support.tile_kernels import float8_product, kernel, tensor
 
 from lamina.dialects import dims
 from lamina.dialects.families.channels_last_conv import ChannelsLastConv
@@ -39,7 +39,8 @@ from lamina.passes.gpu.matmul.wgmma import WgmmaProduct, _loaded
 from lamina.passes.loops.kernel_functions import kernels
 from lamina.passes.loops.tensor_graph import TensorGraph
 
-BYTES = {"bf16": 2, "tf32": 4}
+BYTES = {"bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
 
 def swizzled(byte):
@@ -207,7 +208,7 @@ def emulated(text, given):
         inputs, result = list(made.graph.inputs), tuple(p.result)
         made.finish()
         buffers = {}
-        storage = [(result, given[0].dtype)]
+        storage = [(result, given[0].dtype if given[0].itemsize > 1 else np.dtype(np.float32))]
         simulate(ir.Module.parse(str(module)), given, storage, scratch=buffers)
     made_y = np.full((p.batches * p.m, p.n), np.nan)
     for unit in range(wgmma.units):
@@ -307,6 +308,22 @@ def test_tiles_cover_the_product(op, a, b, y, dtype):
     wide = [x.astype(np.float64) for x in given]
     exact = wide[0] @ (np.swapaxes(wide[1], -1, -2) if op == "linear" else wide[1])
     np.testing.assert_allclose(emulated(text, given), exact, atol=1e-5 if dtype == "f32" else 1e-12)
+
+
+@pytest.mark.parametrize("m, n, k", [(100, 136, 272), (70, 40, 16), (1, 65, 128)])
+def test_tiles_of_float8_cover_the_product(m, n, k):
+    rng = np.random.default_rng(0)
+    a, w = (rng.standard_normal(s).astype(t) for s, t in (((m, k), E4M3), ((n, k), E5M2)))
+    exact = a.astype(np.float64) @ w.astype(np.float64).T
+    np.testing.assert_allclose(emulated(float8_product(m, n, k, ("f8E4M3FN", "f8E5M2")), [a, w]), exact, atol=1e-12)
+
+
+def test_sums_of_float8_are_added_after_each_block():
+    """And no consumer has more sums than it has registers for."""
+    for n in (256, 1024, 4096, 8192):
+        tiles = choose_tiles(n, n, n // 2, 1, float8=True)
+        registers = {1: 168, 2: 232, 3: 160}[tiles.consumers]
+        assert tiles.promote == 1 and tiles.rows // 64 * tiles.n // 2 * 2 + 32 <= registers
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])

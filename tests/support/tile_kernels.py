@@ -51,6 +51,50 @@ func.func private @k({", ".join(parameters)}) -> ({", ".join(tensor(d, s) for d,
 }}"""
 
 
+def byte_product(a: str, b: str, m: int | str, k: int, n: int, by_columns: bool, symbols: Sequence[str] = ()) -> str:
+    """A product in i32 of casts of `a` and `b` ("i8", "u8"); the second factor is a transpose in memory, or not."""
+
+    def cast(number: int, dtype: str, shape: Shape, map: str) -> str:
+        to, sizes = tensor("i32", shape), "%m" if isinstance(shape[0], str) else ""
+        return f"""
+  %e{number} = tensor.empty({sizes}) : {to}
+  %w{number} = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> ({map})>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}}
+      ins(%{number} : {tensor(dtype, shape if map == "d0, d1" else shape[::-1])}) outs(%e{number} : {to}) {{
+  ^bb0(%x: i8, %o: i32):
+    %v = arith.ext{"s" if dtype == "i8" else "u"}i %x : i8 to i32
+    linalg.yield %v : i32
+  }} -> {to}"""
+
+    size = "%zero = arith.constant 0 : index\n%m = tensor.dim %0, %zero : " + tensor(a, (m, k)) if symbols else ""
+    y = tensor("i32", (m, n))
+    body = (
+        size
+        + cast(0, a, (m, k), "d0, d1")
+        + cast(1, b, (k, n), "d1, d0" if by_columns else "d0, d1")
+        + f"""
+  %y = "lamina.matmul"(%w0, %w1) : ({tensor("i32", (m, k))}, {tensor("i32", (k, n))}) -> {y}
+  return %y : {y}"""
+    )
+    args = [(a, (m, k)), (b, (n, k) if by_columns else (k, n))]
+    return kernel("matmul", args, [("i32", (m, n))], body, symbols)
+
+
+def float8_product(m: int | str, n: int, k: int, formats: Sequence[str], symbols: Sequence[str] = ()) -> str:
+    """A kernel for `a @ w.T` in f32, of floats of 8 bits."""
+    a, w, y = tensor(formats[0], (m, k)), tensor(formats[1], (n, k)), tensor("f32", (m, n))
+    turned = tensor(formats[1], (k, n))
+    body = f"""
+      %e = tensor.empty() : {turned}
+      %t = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>],
+          iterator_types = ["parallel", "parallel"]}} ins(%1 : {w}) outs(%e : {turned}) {{
+      ^bb0(%p: {formats[1]}, %q: {formats[1]}):
+        linalg.yield %p : {formats[1]}
+      }} -> {turned}
+      %y = "lamina.matmul"(%0, %t) : ({a}, {turned}) -> {y}
+      return %y : {y}"""
+    return kernel("matmul", [(formats[0], (m, k)), (formats[1], (n, k))], [("f32", (m, n))], body, symbols)
+
+
 def attention(q, k, causal=False, gqa=1, dtype="bf16", mask=None, lse=False, symbols=()):
     """A kernel of attention alone; `mask` is (dtype, shape)."""
     arguments = [(dtype, q), (dtype, k), (dtype, k), *([mask] if mask else [])]
