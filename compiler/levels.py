@@ -77,7 +77,9 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
         if not target.attends:
             left_out.add("lamina-store-by-tokens")
         return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)
-    packing = f"lamina-pack-weights{{columns={2 * target.features.lanes()}}}"
+    f = target.features
+    depths = f"i8_depth={f.packed_depth('i8')} u8_depth={f.packed_depth('u8')}"
+    packing = f"lamina-pack-weights{{columns={2 * f.lanes()} {depths}}}"
     forming = f"lamina-form-kernels{{packed={','.join(target.packed)}}}"
     changed = {"lamina-pack-weights": packing, "lamina-form-kernels": forming}
     changed["lamina-reinplace"] = "lamina-reinplace{pointwise=true}"

@@ -36,6 +36,7 @@ def _target(
             bf16_square="llvm.aarch64.neon.bfmmla" if "bf16" in flags else "",
             bf16_dot="llvm.aarch64.neon.bfdot.v4f32.v8bf16" if "bf16" in flags else "",
             i8_square="llvm.aarch64.neon.smmla.v4i32.v16i8" if "i8mm" in flags else "",
+            u8_square="llvm.aarch64.neon.usmmla.v4i32.v16i8" if "i8mm" in flags else "",
             i8_dot="llvm.aarch64.neon.sdot.v4i32.v16i8" if "asimddp" in flags else "",
             l1_bytes=64 * 1024,
             l2_bytes=l2 * 1024,

@@ -58,7 +58,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
         emitter = f"lamina-emit-{kind.replace('_', '-')}"
         if kind in TILE_KINDS:
             by_lane = " by_lane=true" if f.has_lane_fma else ""
-            options = ("bf16_dot", "bf16_square", "i8_dot", "i8_square") if kind == "matmul" else ()
-            intrinsics = "".join(f" {option}={getattr(f, option)}" for option in options if getattr(f, option))
+            narrow = f.narrow if kind == "matmul" else {}
+            intrinsics = "".join(f" {option}={intrinsic}" for option, intrinsic in narrow.items())
             emitter += f"{{vector_bits={f.vector_bits} registers={f.registers}{by_lane}{intrinsics}}}"
     return (emitter, "lamina-expand-math", *TO_LLVM)

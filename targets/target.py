@@ -33,8 +33,25 @@ class Features:
     bf16_square: str = ""  # LLVM intrinsic (acc, a, b): adds a 2 x 4 times a 4 x 2 matrix of bf16 in f32
     i8_dot: str = ""  # LLVM intrinsic (acc, a, b): adds products of fours of i8 in i32
     i8_square: str = ""  # LLVM intrinsic (acc, a, b): adds a 2 x 8 times an 8 x 2 matrix of i8 in i32
+    u8_dot: str = ""  # as `i8_dot`, with a in u8
+    u8_square: str = ""  # as `i8_square`, with a in u8
+    i16_pair: str = ""  # LLVM intrinsic (a, b): products of pairs of i16, in i32
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
+
+    @property
+    def narrow(self) -> dict[str, str]:
+        """The intrinsics on narrow elements, by field."""
+        fields = ("bf16_dot", "bf16_square", "i8_dot", "i8_square", "u8_dot", "u8_square", "i16_pair")
+        return {name: getattr(self, name) for name in fields if getattr(self, name)}
+
+    def packed_depth(self, dtype: str) -> int:
+        """Elements along K of a weight in i8 that products take together with `dtype` ("i8", "u8"); 1 if none does."""
+        if getattr(self, f"{dtype}_square"):
+            return 8
+        if getattr(self, f"{dtype}_dot") or self.u8_dot:
+            return 4
+        return 2 if self.i16_pair else 1
 
     def lanes(self, bits: int = 32) -> int:
         """Elements of `bits` in one vector register."""
@@ -80,7 +97,7 @@ class Target:
     def summary(self) -> str:
         """What the machine is, in a line for people."""
         f = self.features
-        extras = {"FMA": f.has_fma, "bf16 dot products": f.bf16_dot, "i8 dot products": f.i8_dot}
+        extras = {"FMA": f.has_fma, "bf16 dot products": f.bf16_dot, "i8 dot products": f.i8_dot or f.u8_dot}
         known = [text for text, has in extras.items() if has]
         return ", ".join([f"{self.arch}, {f.vector_bits}-bit tiles", f"{f.registers} vector registers", *known])
 

@@ -12,10 +12,11 @@ _SMALLEST = 4096  # elements of a weight; packing a smaller one inside its kerne
 
 
 @register
-def pack_weights(module: ir.Module, columns: int = 16) -> None:
+def pack_weights(module: ir.Module, columns: int = 16, i8_depth: int = 1, u8_depth: int = 1) -> None:
     """Turn products with constant weights into `packed_linear` on `pack`, which `split-init` then moves to `@init`.
 
-    `columns` is the width of the target's register tile in f32 (16 on AVX2, 32 on AVX-512).
+    `columns` is the width of the target's register tile in f32 (16 on AVX2, 32 on AVX-512). A product in i32 of casts from
+    8 bits, with a weight in i8, becomes one of what is cast; the depths are those that the target multiplies together.
 
     Before:
     ```mlir
@@ -34,41 +35,57 @@ def pack_weights(module: ir.Module, columns: int = 16) -> None:
         return
     flow = read_function(main)
     early = flow.constant_nodes()
-    packed: dict[tuple[ir.Value, int], ir.Value] = {}
+    packed: dict[tuple, ir.Value] = {}
+    depths = {"i8": i8_depth, "u8": u8_depth}
     with module.context, ir.Location.unknown():
         for node in flow.nodes:
             if node.name in ("linear", "matmul") and flow.producer[node.operands[1]] in early:  # type: ignore[index]
-                _rewrite(flow, node, columns, packed)
+                _rewrite(flow, node, columns, depths, packed)
 
 
-def _rewrite(flow: Dataflow, node: Node, columns: int, packed: dict[tuple[ir.Value, int], ir.Value]) -> None:
-    """Replace one product, if its weight is a matrix of a float type that is worth packing."""
-    number = node.operands[1]
-    assert number is not None
+def _rewrite(flow: Dataflow, node: Node, columns: int, depths: dict[str, int], packed: dict[tuple, ir.Value]) -> None:
+    """Replace one product, if its weight is a matrix that is worth packing."""
+    x, number = node.inputs[:2]
+    turned, depth = node.name == "matmul", 1  # the weight is [K, N]
+    if flow.types[number].dtype == "i32":
+        narrow = _narrow_operands(flow, node)
+        if narrow is None:
+            return
+        x, number, swapped = narrow
+        turned, depth = turned != swapped, depths[flow.types[x].dtype]
+    elif flow.types[number].dtype not in ("f32", "f64", "bf16", "f16"):
+        return
     type, weight = flow.types[number], flow.values[number]
     count = type.numel
-    if (
-        type.rank != 2
-        or type.dtype not in ("f32", "f64", "bf16", "f16")
-        or not isinstance(count, int)
-        or count < _SMALLEST
-    ):
+    if type.rank != 2 or not isinstance(count, int) or count < _SMALLEST:
         return
     width = columns // 2 if type.dtype == "f64" else columns
     location, at = node.op.location, ir.InsertionPoint(node.op)
-    key = (weight, width)
+    key = (weight, width, turned, depth)
     if key not in packed:
         # beside the weight, so that it comes before all users of the weight
         first = ir.InsertionPoint.after(weight.owner)
-        rows = (
-            weight
-            if node.name == "linear"
-            else build("permute", [weight], {"dims": (1, 0)}, location, first).results[0]
-        )
-        packed[key] = build("pack", [rows], {"columns": width}, location, first).results[0]
-    x = node.op.operands[0]
+        rows = build("permute", [weight], {"dims": (1, 0)}, location, first).results[0] if turned else weight
+        packed[key] = build("pack", [rows], {"columns": width, "depth": depth}, location, first).results[0]
     bias = node.op.operands[2] if len(node.op.operands) > 2 else None
-    size = type.shape[0] if node.name == "linear" else type.shape[1]
-    made = build("packed_linear", [x, packed[key], bias], {"size": size}, location, at)
+    size = type.shape[1] if turned else type.shape[0]
+    made = build("packed_linear", [flow.values[x], packed[key], bias], {"size": size, "depth": depth}, location, at)
     node.op.results[0].replace_all_uses_with(made.results[0])
     node.op.erase()
+
+
+def _narrow_operands(flow: Dataflow, node: Node) -> tuple[int, int, bool] | None:
+    """What the operands of a product in i32 are casts of, if that is i8 or u8 times i8; True if the weight lies turned."""
+    x, w = flow.producer[node.inputs[0]], node.inputs[1]
+    if len(node.inputs) > 2 or x is None or x.name != "cast":
+        return None
+    turned, made = False, flow.producer[w]
+    while made is not None and made.name in ("cast", "permute") and flow.types[w].dtype in ("i32", "i8"):
+        if made.name == "permute" and made.attributes["dims"] == (1, 0):
+            turned = not turned
+        elif made.name == "permute" or flow.types[w].dtype == "i8":
+            break  # a cast to i8 changes values
+        w = made.inputs[0]
+        made = flow.producer[w]
+    known = flow.types[x.inputs[0]].dtype in ("i8", "u8") and flow.types[w].dtype == "i8"
+    return (x.inputs[0], w, turned) if known else None

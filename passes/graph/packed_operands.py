@@ -13,7 +13,7 @@ Everything else is stored by a kernel of its own. With 768 columns, relu of A tw
 
 from __future__ import annotations
 
-from ..tiles.emit_matmul import COPIED_COLUMNS
+from ..tiles.matmul import COPIED_COLUMNS
 from .dataflow import Node
 from .kernel_costs import WINDOWED, is_cheap, is_widening
 from .kernel_groups import Group

@@ -15,9 +15,12 @@ from .values import Lane, Values
 def copy_line(
     frame: Frame, tensor: ir.Value, dtype: str, index: Sequence[Index], low: Index, size: Index,
     out: ir.Value, at: Index, out_dtype: str, width: int,
-    factor: ir.Value | None = None,
+    factor: ir.Value | None = None, shift: int = 0,
 ) -> None:  # fmt: skip
-    """`out[at : at + size] = tensor[*index, low : low + size]`, by vectors of `width` and a scalar tail; times `factor`."""
+    """`out[at : at + size] = tensor[*index, low : low + size]`, by vectors of `width` and a scalar tail.
+
+    Floats are multiplied by `factor`, to integers `shift` is added.
+    """
     code = frame.code
     names = [code.register(f"@a{d}", x) for d, x in enumerate(index)]
 
@@ -27,6 +30,8 @@ def copy_line(
         x = numeric.spread(code, numeric.convert(code, x, dtype, out_dtype), lanes)
         if factor is not None:
             x = code.op("arith.mulf", [x.type], [x, numeric.spread(code, factor, lanes)])
+        if shift:
+            x = code.op("arith.addi", [x.type], [x, code.constant(shift, x.type)])
         (code.store if lanes == 1 else code.vstore)(x, out, code.add(at, k))
 
     whole = code.mul(code.div(size, width), width) if width > 1 else 0

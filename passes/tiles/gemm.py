@@ -33,6 +33,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ...dialects.dtypes import DTYPES
 from . import numeric as numeric
 from .code import Index, delinearize
 from .epilogue import Epilogue
@@ -71,6 +72,7 @@ class Gemm:
     def __init__(
         self, frame: Frame, dtype: str, batch: Sequence[Dim], rows: Dim, k: Dim, columns: Dim,
         tile: Tile, row_block: int = ROW_BLOCK, column_block: int = COLUMN_BLOCK, k_block: int = K_BLOCK,
+        k_unit: int = 1,
     ):  # fmt: skip
         self.frame, self.code, self.dtype = frame, frame.code, dtype
         self.batch, self.rows_dim, self.k_dim, self.columns_dim = tuple(batch), rows, k, columns
@@ -82,13 +84,14 @@ class Gemm:
         if all(isinstance(i, int) for i in items) and dims.product(items) < FEW_ITEMS:  # type: ignore[operator]
             column_block //= 2
         self.column_block = block_size(columns, column_block, self.tile.columns)
-        self.k_block = block_size(k, k_block, 1)
-        self.k_chunk = block_size(self.k_block, K_CHUNK, 1)
+        self.k_block = block_size(k, k_block, k_unit)
+        self.k_chunk = block_size(self.k_block, K_CHUNK, k_unit)
         # rows that are one tile are read once, whatever K
         one_tile = k_block == K_BLOCK and isinstance(rows, int) and rows <= tile.rows
         self.blocked = not one_tile and not (isinstance(k, int) and 0 < k <= k_block)
         self.k, self.m, self.n = (self.code.size(d) for d in (k, rows, columns))
         self.a_in_place = self.packs = True
+        self.a_dtype = tile.dtype  # of `a_block`
         self.epilogue: Epilogue
 
     # -- what a kernel says -----------------------------------------------------------------------------------
@@ -110,23 +113,28 @@ class Gemm:
 
     def a_rows(self, item: Item, m: Index) -> Rows:
         """Where rows `m ...` of A are, when A is read in place; else they are in `self.a_block`, a line each."""
-        depth = self.code.sub(item.k_high, item.k_low)
+        line = self.a_line(self.code.sub(item.k_high, item.k_low))
         first = self.code.sub(m, item.row)
         # the loops over k run from k_low; the scratch starts at 0
-        lines = [self.code.mul(depth, self.code.add(first, r)) for r in range(self.tile.rows)]
+        lines = [self.code.mul(line, self.code.add(first, r)) for r in range(self.tile.rows)]
         return Rows(self.a_block, [self.code.sub(line, item.k_low) for line in lines])
+
+    def a_line(self, depth: Index) -> Index:
+        """Elements of a line of `self.a_block` that holds `depth` elements of K."""
+        return depth
 
     def a_size(self, depth: Index) -> Index:
         """Elements of `self.a_block`, for `depth` elements of K."""
-        return self.code.mul(depth, self.row_block)
+        return self.code.mul(self.a_line(depth), self.row_block)
 
     def copy_rows(self, item: Item) -> None:
         """Copy the item's rows of A to `self.a_block`, when A is not read in place."""
         code = self.code
         depth = code.sub(item.k_high, item.k_low)
+        line = self.a_line(depth)
 
         def row(m: Index) -> None:
-            self.a_copy(item, m, item.k_low, depth, code.mul(code.sub(m, item.row), depth))
+            self.a_copy(item, m, item.k_low, depth, code.mul(code.sub(m, item.row), line))
 
         code.loop(item.row, item.row_end, 1, [], row)
 
@@ -146,7 +154,8 @@ class Gemm:
             self.packed = code.scratch(code.mul(self.k, self.column_block), self.element, self.bytes)
         if not self.a_in_place:
             depth = self.k_block if self.blocked else self.k
-            self.a_block = code.scratch(self.a_size(depth), self.element, self.bytes)
+            element = numeric.element_type(self.a_dtype)
+            self.a_block = code.scratch(self.a_size(depth), element, DTYPES[self.a_dtype].bytes)
         sums = self.row_block * self.column_block if self.blocked else tile.rows * tile.columns
         self.sums = code.scratch(sums, self.element, self.bytes)
         self.row_blocks = dims.ceildiv(self.rows_dim, self.row_block)

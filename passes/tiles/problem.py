@@ -34,11 +34,13 @@ class Problem:
     rows: tuple[Dim, ...]
     k: Dim
     n: Dim
-    dtype: str
+    dtype: str  # of the result
+    a_dtype: str  # of `a`
     a_view: View | None
     b_view: View | None
     b_is_nk: bool  # linear's weight is [N, K]
-    panel: int = 0  # packed_linear: columns of a panel of B, which is [panels, K, columns]
+    panel: int = 0  # packed_linear: columns of a panel of B, which is [panels, K / depth, columns * depth]
+    depth: int = 1
 
     @property
     def lead(self) -> tuple[Dim, ...]:
@@ -49,6 +51,13 @@ class Problem:
     def m(self) -> Dim:
         """The number of rows of one batch."""
         return dims.product(self.rows)
+
+    @property
+    def b_strides(self) -> tuple[Dim, Dim]:
+        """The strides of an unpacked B in memory along K and N."""
+        assert self.b_view is not None
+        first, last = self.b_view.strides[-2:]
+        return (last, first) if self.b_is_nk else (first, last)
 
 
 def read_problem(frame: Frame) -> Problem:
@@ -61,6 +70,9 @@ def read_problem(frame: Frame) -> Problem:
     lead = 0 if linear else len(a_shape) - 2
     if b_view is not None and all(s == 0 or n == 1 for n, s in zip(b_view.shape[:lead], b_view.strides)):
         lead = 0
+    # the storage type's name is enough: sums of unsigned ints have the same low bits
+    dtype = str(ir.RankedTensorType(root.results[0].type).element_type)
+    depth = ir.IntegerAttr(root.attributes["depth"]).value if packed and "depth" in root.attributes else 1
     return Problem(
         root=root,
         a=a,
@@ -70,12 +82,13 @@ def read_problem(frame: Frame) -> Problem:
         rows=a_shape[lead:-1],
         k=a_shape[-1],
         n=ir.IntegerAttr(root.attributes["size"]).value if packed else b_shape[-2] if linear else b_shape[-1],
-        # the storage type's name is enough: sums of unsigned ints have the same low bits
-        dtype=str(ir.RankedTensorType(root.results[0].type).element_type),
+        dtype=dtype,
+        a_dtype=_dtype_of(frame, a, dtype),
         a_view=a_view,
         b_view=b_view,
         b_is_nk=linear,
-        panel=ir.RankedTensorType(b.type).shape[-1] if packed else 0,
+        panel=ir.RankedTensorType(b.type).shape[-1] // depth if packed else 0,
+        depth=depth,
     )
 
 
@@ -85,6 +98,19 @@ def operand_shape(frame: Frame, value: ir.Value) -> tuple[Dim, ...]:
     if shape is None:
         raise EmitError(f"the sizes of an operand in kernel '{frame.name}' are not known")
     return shape
+
+
+def _dtype_of(frame: Frame, value: ir.Value, result: str) -> str:
+    """The dtype of an operand of a product whose result is `result`. A type does not tell i8 from u8."""
+    element = ir.RankedTensorType(value.type).element_type
+    if str(element) == result or isinstance(element, ir.FloatType):
+        return str(element)  # sums of unsigned ints have the same low bits
+    while value not in frame.inputs:
+        op = value.owner
+        if isinstance(op, ir.Block) or not op.operands or op.operands[0].type.element_type != value.type.element_type:
+            raise EmitError(f"kernel '{frame.name}' computes an operand whose sign is not known")
+        value = op.operands[0]
+    return frame.inputs[value].dtype
 
 
 def element_offset(code: Code, view: View, index: Sequence[Index]) -> Index:
@@ -113,8 +139,7 @@ def b_matrix(frame: Frame, problem: Problem, batch_index: Sequence[Index]) -> Ma
     view, code = problem.b_view, frame.code
     if view is None:
         return computed_matrix(frame, problem.b, batch_index, problem.b_is_nk)
-    rows, columns = view.strides[-2:]
-    k_stride, n_stride = (columns, rows) if problem.b_is_nk else (rows, columns)
+    k_stride, n_stride = problem.b_strides
     buffer = frame.inputs[view.base]
     offset = element_offset(code, view, batch_index)
     return Matrix(buffer.memref, buffer.dtype, offset, code.size(k_stride), code.size(n_stride))

@@ -1,6 +1,6 @@
 """Register tiles of squares: two rows times two columns in a register, for instructions that multiply small matrices.
 
-    acc[i, j] += sum_k a[i, k] * b[k, j]        i, j < 2; Arm's `bfmmla`, `smmla` (`narrow`)
+    acc[i, j] += sum_k a[i, k] * b[k, j]        i, j < 2; Arm's `bfmmla`, `smmla`, `usmmla` (`narrow`)
 
 One instruction is twice the work of a dot product by lanes. The sums of a tile are squares while K is walked; the elements
 of K of two rows of A come together in registers.
@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from mlir import ir
 
 from .code import Code, Index
+from .groups import Grouped, padded
 from .micro import Rows, Tile
-from .narrow import Grouped, Instruction, one_by_one, shuffle
+from .narrow import Instruction, shuffle
 
 
 def multiply_squares(
     code: Code, tile: Tile, instruction: Instruction, rows: Rows, b: Grouped, low: Index, high: Index,
     acc: Sequence[ir.Value],
 ) -> list[ir.Value]:  # fmt: skip
-    """`acc + A[rows, low:high] @ B[low:high, columns]`; A is narrow and has stride 1 along K."""
+    """`acc + A[rows, low:high] @ B[low:high, columns]`; A has stride 1 along K and is padded as B is."""
     height, squares, step = len(rows.starts), tile.columns // 2, instruction.loaded
     pairs = [(r, min(r + 1, height - 1)) for r in range(0, height, 2)]  # a last row without another is its own
 
@@ -37,9 +38,8 @@ def multiply_squares(
                     sums[p * squares + c] = instruction.call(code, sums[p * squares + c], x, y)
         return sums
 
-    whole = code.add(low, code.mul(code.div(code.sub(high, low), step), step))
-    sums = code.loop(low, whole, step, _to_squares(code, tile, pairs, acc), several)
-    return one_by_one(code, tile, rows, b, whole, high, _to_rows(code, tile, pairs, sums))
+    end = code.add(low, padded(code, code.sub(high, low), instruction.unit))
+    return _to_rows(code, tile, pairs, code.loop(low, end, step, _to_squares(code, tile, pairs, acc), several))
 
 
 def _to_squares(code: Code, tile: Tile, pairs: Sequence[tuple[int, int]], acc: Sequence[ir.Value]) -> list[ir.Value]:

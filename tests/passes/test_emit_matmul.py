@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import torch
 from support.run_kernel import compile_kernel
-from support.tile_kernels import kernel, tensor
+from support.tile_kernels import byte_product, kernel, tensor
 
 from lamina.dialects.mlir_context import context
+from lamina.runtime.machine import missing
+from lamina.targets import get_target
 
 
 def compiled(text, **options):
@@ -207,3 +209,79 @@ def test_packed_weights(m, dtype):
     close(y, exact, k=k) if dtype == "f32" else np.testing.assert_allclose(
         y.astype(float), exact, rtol=2**-8, atol=2**-5
     )
+
+
+X86 = ("x86-64-v3", "x86-64-v3+vnni", "x86-64-v4", "x86-64-v4+vnni")
+
+
+def groups(w, columns, depth):
+    """`w` [N, K] as `lamina.pack` lays it out with a depth."""
+    n, k = w.shape
+    padded = np.zeros((-(-n // columns) * columns, -(-k // 16) * 16 if depth > 1 else k), w.dtype)
+    padded[:n, :k] = w
+    panels = padded.reshape(-1, columns, padded.shape[1] // depth, depth).swapaxes(1, 2)
+    return np.ascontiguousarray(panels.reshape(*panels.shape[:2], columns * depth))
+
+
+def random_bytes(dtype, *shape, seed=0):
+    """Integers of 8 bits, the extreme ones often."""
+    limits = np.iinfo(dtype)
+    made = np.random.default_rng(seed).integers(limits.min, limits.max + 1, shape, dtype)
+    return np.where(made % 3 == 0, np.where(made > limits.max // 2, limits.max, limits.min), made).astype(dtype)
+
+
+@pytest.fixture(params=X86)
+def x86(request):
+    target = get_target(request.param)
+    if lacks := missing(target.arch, target.flags):
+        pytest.skip(f"this machine lacks {', '.join(lacks)}")
+    return target
+
+
+# rows for one tile and several, K in blocks and of no whole register, columns of no whole panel
+@pytest.mark.parametrize("m, k, n", [(5, 40, 140), (33, 1101, 131), (40, 64, 128), ("d0", 96, 128)])
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("a, b", [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")])
+def test_products_of_bytes_are_exact(x86, a, b, by_columns, m, k, n):
+    names = {"i8": np.int8, "u8": np.uint8}
+    run = compiled(byte_product(a, b, m, k, n, by_columns, ("d0",) if m == "d0" else ()), target=x86.name)
+    rows = 17 if m == "d0" else m
+    x, w = random_bytes(names[a], rows, k), random_bytes(names[b], *((n, k) if by_columns else (k, n)), seed=1)
+    y = run(x, w, sizes={"d0": rows} if m == "d0" else {})
+    np.testing.assert_array_equal(y, x.astype(np.int32) @ (w.T if by_columns else w).astype(np.int32))
+
+
+@pytest.mark.parametrize("m, k, n", [(1, 64, 140), (3, 40, 256), (33, 1101, 131), ("d0", 96, 128)])
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_packed_bytes_are_exact(x86, dtype, grouped, m, k, n):
+    columns, depth = 2 * x86.features.lanes(), x86.features.packed_depth(dtype) if grouped else 1
+    rows = 17 if m == "d0" else m
+    x, w = random_bytes({"i8": np.int8, "u8": np.uint8}[dtype], rows, k), random_bytes(np.int8, n, k, seed=1)
+    packed = groups(w, columns, depth)
+    y = tensor("i32", (m, n))
+    attributes = f"{{size = {n} : i64, depth = {depth} : i64}}"
+    root = f'%y = "lamina.packed_linear"(%0, %1) {attributes} : ({tensor(dtype, (m, k))}, {tensor("i8", packed.shape)}) -> {y}'
+    args = [(dtype, (m, k)), ("i8", packed.shape)]
+    symbols = ("d0",) if m == "d0" else ()
+    text = kernel("matmul", args, [("i32", (m, n))], f"{root}\nreturn %y : {y}", symbols)
+    got = compiled(text, target=x86.name)(x, packed, sizes={"d0": rows} if m == "d0" else {})
+    np.testing.assert_array_equal(got, x.astype(np.int32) @ w.T.astype(np.int32))
+
+
+@pytest.mark.parametrize("n, k, depth, turned", [(21, 35, 4, False), (32, 48, 2, True), (16, 17, 8, True)])
+def test_weights_in_groups(n, k, depth, turned):
+    w = random_bytes(np.int8, *((k, n) if turned else (n, k)))
+    made = groups(w.T if turned else w, 16, depth)
+    shape, out = tensor("i8", w.shape), tensor("i8", made.shape)
+    turn = f"""
+  %e = tensor.empty() : {tensor("i8", (n, k))}
+  %w = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}}
+      ins(%0 : {shape}) outs(%e : {tensor("i8", (n, k))}) {{
+  ^bb0(%x: i8, %o: i8):
+    linalg.yield %x : i8
+  }} -> {tensor("i8", (n, k))}""" if turned else ""  # fmt: skip
+    body = f"""{turn}
+  %y = "lamina.pack"(%{"w" if turned else "0"}) {{columns = 16 : i64, depth = {depth} : i64}} : ({tensor("i8", (n, k))}) -> {out}
+  return %y : {out}"""
+    np.testing.assert_array_equal(compiled(kernel("matmul", [("i8", w.shape)], [("i8", made.shape)], body))(w), made)

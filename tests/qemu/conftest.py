@@ -40,7 +40,15 @@ class Bf16(torch.nn.Module):
 
 
 class Int8(torch.nn.Module):
-    """Products of i8 in i32: B by rows and by columns, K that no step divides and of several blocks, few rows and columns."""
+    """Products of i8 in i32: B by rows and by columns, K that no step divides and of several blocks, few rows and columns.
+
+    Weights that are packed ahead of time, and products of u8 with i8.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("whole", torch.randint(-128, 128, (72, 208), dtype=torch.int8))
+        self.register_buffer("ragged", torch.randint(-128, 128, (1101, 67), dtype=torch.int8))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = (x * 40).to(torch.int8)  # 19 x 208
@@ -49,11 +57,18 @@ class Int8(torch.nn.Module):
         squares = torch._int_mm(wide, y), torch._int_mm(wide, wide.T), torch._int_mm(ragged.T.contiguous(), ragged)
         long = wide.repeat(1, 100)  # 1900 elements of K
         few = torch._int_mm(y, y.T), torch._int_mm(y, wide[:, :9]), torch._int_mm(y[:3].contiguous(), wide)
-        return *squares, *few, torch._int_mm(long, long.T)
+        packed = [torch._int_mm(rows, self.whole.T) for rows in (y, y[:1])]
+        packed.append(torch._int_mm(long[:21, :1101].contiguous(), self.ragged))
+        positive = (y.int() + 128).to(torch.uint8)
+        unsigned = positive.int() @ self.whole.T.int(), positive.T.int() @ y.int()
+        return *squares, *few, torch._int_mm(long, long.T), *packed, *unsigned
 
 
 MAKERS = {**SMALL, "int8": lambda: (Int8(), (torch.randn(19, 208),)), "bf16": lambda: (Bf16(), (torch.randn(19, 67),))}
-ONLY = {"bf16": ("neoverse-v1",), "int8": ("neoverse-v1", "neoverse-n1")}  # model → its targets, where not all
+ONLY = {
+    "bf16": ("neoverse-v1",),
+    "int8": ("neoverse-v1", "neoverse-n1", "aarch64"),
+}  # model → its targets, where not all
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,9 @@ def test_other_models_equal_eager(run_models, guest, target, name):
     assert run_models(guest, target, (name,))[name] < 2e-6
 
 
-@pytest.mark.parametrize("cpu, target", [(MAX + "32", "neoverse-v1"), ("neoverse-n1", "neoverse-n1")])
+@pytest.mark.parametrize(
+    "cpu, target", [(MAX + "32", "neoverse-v1"), ("neoverse-n1", "neoverse-n1"), ("cortex-a72", "aarch64")]
+)
 def test_int8_products_are_exact(run_models, cpu, target):
     assert run_models(Guest("aarch64", cpu), target, ("int8",))["int8"] == 0
 

@@ -34,7 +34,7 @@ def inner_loops(text: str) -> list[list[str]]:
             label, lines = made[1], []
         elif line.startswith("\t") and not line.startswith("\t."):
             lines.append(line.strip())
-            if label and re.match(rf"\tb\S*\s.*{re.escape(label)}$", line):
+            if label and re.match(rf"\t[bj]\S*\s.*{re.escape(label)}$", line):
                 found.append(lines)
                 label, lines = "", []
     return found

@@ -5,19 +5,20 @@ import re
 
 import pytest
 from support.assembly import MCA, assembly, cycles, inner_loops
-from support.tile_kernels import kernel
+from support.tile_kernels import byte_product, kernel
 
-BODY = """
-  %y = "lamina.matmul"(%0, %1) : (tensor<64x256xf32>, tensor<256x64xf32>) -> tensor<64x64xf32>
-  return %y : tensor<64x64xf32>"""
+SPILL = re.compile(r"\(%r[sb]p\)|v?mov\w*\s.*\)$")  # of x86: a place on the stack that does not move, or a store
 # cores as LLVM models them: 128-bit multiply-adds that start in a cycle
 PIPES = {"neoverse-n1": 2, "neoverse-v1": 4, "neoverse-v2": 4}
 
 
 @functools.cache
-def matmul_loop(target: str, multiply_add: str) -> tuple[str, ...]:
-    args = [("f32", (64, 256)), ("f32", (256, 64))]
-    loops = inner_loops(assembly(kernel("matmul", args, [("f32", (64, 64))], BODY), target, "matmul"))
+def matmul_loop(target: str, multiply_add: str, rows: int = 64) -> tuple[str, ...]:
+    body = f"""
+  %y = "lamina.matmul"(%0, %1) : (tensor<{rows}x256xf32>, tensor<256x64xf32>) -> tensor<{rows}x64xf32>
+  return %y : tensor<{rows}x64xf32>"""
+    args = [("f32", (rows, 256)), ("f32", (256, 64))]
+    loops = inner_loops(assembly(kernel("matmul", args, [("f32", (rows, 64))], body), target, "matmul"))
     return tuple(max(loops, key=lambda lines: sum(line.startswith(multiply_add) for line in lines)))
 
 
@@ -74,52 +75,64 @@ def test_bf16_products_of_few_rows_are_dot_products_by_lanes(target):
 
 
 @functools.cache
-def int8_loop(target: str, by_columns: bool) -> tuple[str, ...]:
-    """Of 64 x 256 times 256 x 64; B is the transpose of a matrix in memory, or not."""
-    widen = """
-  %e{n} = tensor.empty() : tensor<{to}xi32>
-  %w{n} = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> ({map})>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}}
-      ins(%{n} : tensor<{of}xi8>) outs(%e{n} : tensor<{to}xi32>) {{
-  ^bb0(%x: i8, %o: i32):
-    %v = arith.extsi %x : i8 to i32
-    linalg.yield %v : i32
-  }} -> tensor<{to}xi32>"""
-    shape = (64, 256) if by_columns else (256, 64)
-    casts = widen.format(n=0, of="64x256", to="64x256", map="d0, d1") + widen.format(
-        n=1, of="x".join(map(str, shape)), to="256x64", map="d1, d0" if by_columns else "d0, d1"
-    )
-    body = (
-        casts
-        + """
-  %y = "lamina.matmul"(%w0, %w1) : (tensor<64x256xi32>, tensor<256x64xi32>) -> tensor<64x64xi32>
-  return %y : tensor<64x64xi32>"""
-    )
-    text = kernel("matmul", [("i8", (64, 256)), ("i8", shape)], [("i32", (64, 64))], body)
-    loops = inner_loops(assembly(text, target, "matmul"))
-    return tuple(max(loops, key=lambda lines: sum(line.startswith(("smmla", "sdot")) for line in lines)))
+def byte_loop(target: str, by_columns: bool, a: str = "i8") -> tuple[str, ...]:
+    """Of 64 x 256 times 256 x 128 of i8; the second factor is the transpose of a matrix in memory, or not."""
+    loops = inner_loops(assembly(byte_product(a, "i8", 64, 256, 128, by_columns), target, "matmul"))
+    products = r"us?mmla|smmla|sdot|vpmaddwd|(\{vex\}\s+)?vpdp"
+    # on x86 the loop that reads A; another one sums columns
+    return tuple(max(loops, key=lambda lines: (count(lines, "vpbroadcastd"), count(lines, products))))
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize(
-    "target, product",
+    "target, a, product, times",
     [
-        ("neoverse-v1", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b"),  # 8 rows, 8 columns, 16 of K
-        ("neoverse-v2", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b"),
-        ("neoverse-n1", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]"),
-        ("apple-m1", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]"),
+        ("neoverse-v1", "i8", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),  # 8 rows, 8 columns, 16 of K
+        ("neoverse-v2", "i8", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),
+        ("neoverse-v1", "u8", r"usmmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),
+        ("neoverse-n1", "i8", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]", 64),
+        ("apple-m1", "i8", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]", 64),
     ],
 )
-def test_products_of_i8_use_the_instructions_for_them(target, product, by_columns):
-    loop = int8_loop(target, by_columns)
-    assert count(loop, product) == (32 if "smmla" in product else 64)
+def test_products_of_bytes_use_the_instructions_for_them(target, a, product, times, by_columns):
+    loop = byte_loop(target, by_columns, a)
+    assert count(loop, product) == times
     assert count(loop, r"st\w+\s") == 0 and count(loop, "dup") == 0 and not any("[sp" in line for line in loop)
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize(
+    "target, a, product, times",
+    [
+        ("x86-64-v3", "i8", r"vpmaddwd\s.*%ymm", 12),  # 6 rows, 2 vectors
+        ("x86-64-v3", "u8", r"vpmaddwd\s.*%ymm", 12),
+        ("x86-64-v4", "i8", r"vpmaddwd\s.*%zmm", 16),  # 8 rows
+        ("x86-64-v3+vnni", "u8", r"(\{vex\}\s+)?vpdpbusd\s.*%ymm", 12),
+        ("x86-64-v3+vnni", "i8", r"(\{vex\}\s+)?vpdpbusd\s.*%ymm", 12),
+        ("x86-64-v4+vnni", "u8", r"vpdpbusd\s.*%zmm", 16),
+        ("x86-64-v4+vnni", "i8", r"vpdpbusd\s.*%zmm", 16),
+    ],
+)
+def test_products_of_bytes_on_x86(target, a, product, times, by_columns):
+    loop = byte_loop(target, by_columns, a)
+    assert count(loop, product) == times
+    assert count(loop, r"vpbroadcastd\s+\S*\(") == (6 if "v3" in target else 8)  # a group of a row of A each
+    assert not any(SPILL.search(line) for line in loop)
+
+
+@pytest.mark.parametrize("target, rows, register", [("x86-64-v3", 6, "ymm"), ("x86-64-v4", 8, "zmm")])
+def test_x86_multiplies_in_registers(target, rows, register):
+    loop = matmul_loop(target, "vfmadd", rows)
+    products = count(loop, rf"vfmadd\w+\s.*%{register}")
+    assert products and products % (2 * rows) == 0 and count(loop, "vbroadcastss") == products // 2
+    assert not any(SPILL.search(line) for line in loop)
 
 
 @pytest.mark.skipif(not MCA.exists(), reason="needs llvm-mca")
 @pytest.mark.parametrize("target, share", [("neoverse-n1", 0.3), ("neoverse-v1", 0.2), ("neoverse-v2", 0.2)])
 def test_products_of_i8_take_less_time_than_those_of_f32(target, share):
     f32 = 16 * 16 / PIPES[target]
-    taken = cycles(list(int8_loop(target, True)), "aarch64", target)
+    taken = cycles(list(byte_loop(target, True)), "aarch64", target)
     print(f"{target}: {taken / f32:.1%} of f32")
     assert taken < share * f32
 

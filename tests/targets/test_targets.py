@@ -9,6 +9,8 @@ from lamina.runtime import machine
 from lamina.targets import TargetError, all_targets, get_target, native
 from lamina.targets.target import Features, Target
 
+V4 = "avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f avx512bw avx512cd avx512dq avx512vl"
+
 
 @pytest.fixture
 def host(monkeypatch):
@@ -30,6 +32,9 @@ def test_every_name_and_alias_is_found_and_unique():
     "arch, flags, best",
     [
         ("x86_64", "avx avx2 bmi1 bmi2 f16c fma abm movbe sse4_2", "x86-64-v3"),
+        ("x86_64", "avx avx2 bmi1 bmi2 f16c fma abm movbe avx_vnni", "x86-64-v3+vnni"),
+        ("x86_64", f"{V4} avx_vnni", "x86-64-v4"),
+        ("x86_64", f"{V4} avx_vnni avx512_vnni", "x86-64-v4+vnni"),
         ("aarch64", "fp asimd", "aarch64"),
         ("aarch64", "fp asimd atomics fphp asimdhp asimddp", "neoverse-n1"),
         ("aarch64", "fp asimd atomics fphp asimdhp asimddp asimdfhm", "apple-m1"),

@@ -149,7 +149,7 @@ def read_product(graph: TensorGraph) -> Product:
         from .conv_product import read_channels_last
 
         return read_channels_last(graph, root, shapes)
-    packed = root.name == "lamina.packed_linear"
+    packed = root.name == "lamina.packed_linear"  # by lines: groups are for instructions of CPUs
     linear = packed or root.name == "lamina.linear"
     a, b = root.operands[0], root.operands[1]
     a_shape, b_shape = graph.shape(a), graph.shape(b)
