@@ -59,6 +59,12 @@ class Tiles:
     splits: int = 1
     alternating: bool = False
     promote: int = 0  # blocks of K after which sums are added to others in full f32; 0: never
+    parts: int = 1  # of a tile's columns, each by instructions of its own: fewer sums at a time to add to others
+
+    @property
+    def columns(self) -> int:
+        """Of one instruction."""
+        return self.n // self.parts
 
     @property
     def rows(self) -> int:

@@ -50,6 +50,8 @@ class WgmmaProduct:
             SharedTile(rows, dtype, o.turned, min(rows, size) if isinstance(size, int) else rows)
             for rows, size, o, dtype in zip((tiles.m, tiles.n), (product.m, product.n), (a, c), product.factors)
         )
+        # what one instruction computes of a consumer's part of the tile: first row and column
+        self.pieces = [(r, c) for c in range(0, tiles.n, tiles.columns) for r in range(0, tiles.rows, 64)]
         self.rows_of_tiles = dims.ceildiv(product.m, tiles.m)
         self.columns_of_tiles = dims.ceildiv(product.n, tiles.n)
         # blocks along K; at least one, as LLVM must see, or ptxas takes the sums for set by other instructions
@@ -142,7 +144,7 @@ class WgmmaProduct:
         def tile(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             batch, row, column, part = self._place(unit)
             low, high = self._range(part)
-            zero = [zeros(self.ptx, tiles.n)] * (tiles.rows // 64)
+            zero = [zeros(self.ptx, tiles.columns)] * len(self.pieces)
             if tiles.promote == 1:
                 state = self._each_promoted(low, high, [*carried, *zero])
             elif tiles.promote:
@@ -181,19 +183,23 @@ class WgmmaProduct:
         return self.b.loop_carried("cp", low, high, [*carried, *zero], several, step=step)
 
     def _each_promoted(self, low: Dim, high: Dim, carried: list[ir.Value]) -> list[ir.Value]:
-        """The same for every block: the other consumers multiply while this one adds."""
+        """The same for every block, a piece of the tile at a time: the other consumers multiply while this one adds."""
         b, ptx, ring = self.b, self.ptx, self.ring
+        last = len(self.pieces) - 1
 
         def block(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
             stage, phase, *sums = state
             at = ring.bind("used", stage)
             ptx.mbarrier_wait(ring.full(at), phase)
-            ptx.wgmma_fence()
-            made = self._multiply(ring.stage_bytes * at, [undefined(ptx, self.tiles.n)] * len(sums), fresh=True)
-            ptx.wgmma_commit()
-            made = ptx.wgmma_wait(0, made)
-            ptx.mbarrier_arrive(ring.empty(at), self.leader)
-            return [*ring.advance(stage, phase), *(self._add(x, y) for x, y in zip(sums, made))]
+            for number, piece in enumerate(self.pieces):
+                ptx.wgmma_fence()
+                made = self._multiply(ring.stage_bytes * at, [undefined(ptx, self.tiles.columns)], [piece], fresh=True)
+                ptx.wgmma_commit()
+                made = ptx.wgmma_wait(0, made)
+                if number == last:
+                    ptx.mbarrier_arrive(ring.empty(at), self.leader)
+                sums[number] = self._add(sums[number], made[0])
+            return [*ring.advance(stage, phase), *sums]
 
         return b.loop_carried("ck", low, high, carried, block)
 
@@ -210,7 +216,7 @@ class WgmmaProduct:
             at = ring.bind("used", stage)
             ptx.mbarrier_wait(ring.full(at), phase)
             ptx.wgmma_fence()
-            sums = self._multiply(ring.stage_bytes * at, sums)
+            sums = self._multiply(ring.stage_bytes * at, sums, self.pieces)
             ptx.wgmma_commit()
             ptx.wgmma_wait(1)
             later = ptx.all([self.leader, ptx.compare("ne", number, low)])
@@ -245,17 +251,19 @@ class WgmmaProduct:
         """The first row of a tile that this warpgroup computes."""
         return 0 if self.tiles.alternating else self.tiles.rows * (dims.symbol("group") - 1)
 
-    def _multiply(self, start: Dim, sums: list[ir.Value], fresh: bool = False) -> list[ir.Value]:
-        """Add the products of one stage; if `fresh`, they are the sums."""
+    def _multiply(
+        self, start: Dim, sums: list[ir.Value], pieces: Sequence[tuple[int, int]], fresh: bool = False
+    ) -> list[ir.Value]:
+        """Add the products of one stage to the sums of `pieces`; if `fresh`, they are the sums."""
         tiles, (a, c) = self.tiles, self.described
         turned = (self.shapes[0].turned, self.shapes[1].turned)
         own = 128 * self._own_row()
         a_start, c_start = a.start(start + own), c.start(start + self.shapes[0].bytes)
         for step in range(self.shapes[0].steps):
-            for i in range(len(sums)):
-                described = a.at(a_start, 64 * i, step), c.at(c_start, 0, step)
+            for i, (row, column) in enumerate(pieces):
+                described = a.at(a_start, row, step), c.at(c_start, column, step)
                 anew = fresh and step == 0
-                sums[i] = self.ptx.wgmma(sums[i], *described, tiles.n, self.product.factors, turned, anew)
+                sums[i] = self.ptx.wgmma(sums[i], *described, tiles.columns, self.product.factors, turned, anew)
         return sums
 
     def _write(self, batch: Dim, row: Dim, column: Dim, part: Dim, sums: Sequence[ir.Value]) -> None:
@@ -263,12 +271,12 @@ class WgmmaProduct:
         (row, rows), (column, columns) = self._rows(row), self._columns(column)
         warp = dims.floordiv(dims.mod(thread, 128), 32)
         own = row + self._own_row() + 16 * warp + dims.floordiv(dims.symbol("in_warp"), 4)
-        for i, packed in enumerate(sums):
-            values = self.ptx.unpack(packed)
+        for (down, across), packed in zip(self.pieces, sums):
+            values, at = self.ptx.unpack(packed), (own + down, column + across)
             if self.sums is None:
-                Epilogue(self.stage, p).fragment(batch, own + 64 * i, column, values, rows, columns)
+                Epilogue(self.stage, p).fragment(batch, *at, values, rows, columns)
             else:
-                keep_sums(self.ptx, p, self.sums, part, (batch, own + 64 * i, column), values, rows, columns)
+                keep_sums(self.ptx, p, self.sums, part, (batch, *at), values, rows, columns)
 
 
 def _loaded(first: Dim, tile: int, size: Dim, unit: int) -> tuple[Dim, Limits]:
