@@ -46,6 +46,13 @@ def test_a_launch_of_what_is_not_there_is_refused(change, message, compiled, mon
         load(manifest, compiled.image, monkeypatch)
 
 
+# a descriptor in im2col mode
+IMAGE = {
+    "base": "buffer:0", "type": "f32", "sizes": [8, 4, 4, 2], "strides": [32, 128, 512], "box": [8, 8], "swizzle": 0,
+    "lower": [-1, -1], "upper": [0, 0], "steps": [1, 2],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -61,6 +68,9 @@ def test_a_launch_of_what_is_not_there_is_refused(change, message, compiled, mon
         {"grid": ["1", "1 - 2", "1"]},
         {"tma": [{"base": "status", "type": "f32", "sizes": [70], "strides": [], "box": [70], "swizzle": 0}]},
         {"tma": [{"base": "buffer:0", "type": "f32", "sizes": [70], "strides": [], "box": [700], "swizzle": 0}]},
+        {"tma": [{**IMAGE, "steps": [1]}]},
+        {"tma": [{**IMAGE, "box": [8, 1, 1, 8]}]},
+        {"tma": [{k: v for k, v in IMAGE.items() if k != "upper"}]},
     ],
 )
 def test_a_stage_that_no_launch_can_have_is_refused(change, compiled, monkeypatch):

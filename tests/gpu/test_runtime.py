@@ -1,6 +1,7 @@
 """The GPU runtime where there is no GPU: errors, the container of code, DLPack."""
 
 import ctypes
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -85,3 +86,21 @@ def test_dlpack_round_trip():
     assert not dlpack._alive
     with pytest.raises(LaminaRuntimeError, match="on cuda:0, the model on cuda:1"):
         dlpack.take(Array(), 1, 0, "x")
+
+
+def test_a_descriptor_of_windows_is_encoded_in_im2col_mode(monkeypatch):
+    """`cuTensorMapEncodeIm2col(map, type, rank, address, sizes, strides, lower, upper, channels, pixels, steps, …)`."""
+    entry = {
+        "type": "bf16", "box": [64, 128], "swizzle": 128, "lower": [-1, -2], "upper": [-1, -3], "steps": [2, 1],
+    }  # fmt: skip
+    given = []
+    encode = lambda *arguments: given.extend(arguments) or 0
+    monkeypatch.setattr(cuda, "driver", lambda: SimpleNamespace(cuTensorMapEncodeIm2col=encode))
+    made = cuda.TensorMap(4096, entry, [64, 28, 30, 8], [128, 3584, 107520])
+    expected = [9, 4, 4096, [64, 28, 30, 8], [128, 3584, 107520], [-1, -2], [-1, -3], 64, 128, [1, 2, 1, 1], 0, 3, 2, 0]
+    for argument, value in zip(given, [made.address, *expected], strict=True):
+        if isinstance(value, list):
+            assert [ctypes.c_int(x).value for x in argument][: len(value)] == value
+        else:
+            assert getattr(argument, "value", argument) == value
+    assert made.address % 64 == 0
