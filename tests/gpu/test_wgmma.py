@@ -157,6 +157,8 @@ def test_the_best_estimate_is_chosen():
     assert few.m == 64 and estimate(few, HOPPER, 16, 4096, 4096, 1) < 15
     vit = choose_tiles(6304, 768, 768, 1)
     assert (vit.m, vit.n) == (192, 192) and count_tiles(vit, 6304, 768) == 132, "one wave of an H200"
+    narrow = choose_tiles(100352, 64, 64, 1)
+    assert (narrow.m, narrow.n) == (256, 64), "no column of a tile is padding"
     assert all(t.m % 64 == 0 and t.n % 32 == 0 for t in (*CONFIGURATIONS, *SHARING, *PROMOTED))
 
 
