@@ -81,11 +81,6 @@ def thread_arena(size: int) -> int:
     return _arena.address
 
 
-def release_arena() -> None:
-    """Free this thread's block; the next call allocates again."""
-    _arena.block, _arena.size, _arena.address = None, 0, 0
-
-
 def allocate(size: int) -> tuple[np.ndarray, int]:
     """Uninitialised memory aligned to 64: the array that owns it, and the address."""
     block = np.empty(size + ALIGN, np.uint8)

@@ -15,7 +15,8 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.evaluate_accesses import Accesses, Reduction
 from ..loops.kernel_functions import kernels
-from ..loops.loop_nest import Space, refine
+from ..loops.loop_nest import Space
+from ..loops.plan_nests import result_loops
 from ..loops.tensor_graph import Generic, TensorGraph
 from ..registry import register
 from .combine import is_combinable
@@ -72,7 +73,8 @@ def _emit(kernel: GpuKernel) -> None:
         if any(_join(graph, plan, numel, results) for plan, _ in plans):
             continue
         while True:
-            space, accesses = _loops(graph, stored, numel, results)
+            look = lambda ranges: Probe(graph, ranges, stored.values)
+            space, accesses = result_loops(graph, numel, results, look, lambda probe: bool(probe.reductions))
             plan = _row_plan(space, accesses, results)
             if plan is not None:
                 plans.append((plan, results))
@@ -91,25 +93,6 @@ def _emit(kernel: GpuKernel) -> None:
             emit_reduction(kernel, stored, long[-1].generic)  # the last one depends on no other
     for plan, _ in plans:
         emit_rows(kernel, stored, plan)
-
-
-def _loops(graph: TensorGraph, stored: Stored, numel: Dim, results: list[int]) -> tuple[Space, Probe]:
-    """The loops over the results' positions, split where addresses need it, and what is read then."""
-    space = Space.of([("f", numel, False)])
-    last: list[Probe] = []
-
-    def expressions(space: Space) -> list[Dim]:
-        probe = Probe(graph, space.ranges(), stored.values)
-        for i in results:
-            value = graph.results[i]
-            probe.at(value, probe.ranges.delinearize(space.values["f"], graph.shape(value)))
-        last[:] = [probe]
-        return probe.expressions()
-
-    refine(space, expressions)
-    if last[0].reductions:  # rows must be told apart from what runs in them
-        refine(space, expressions, smallest=2)
-    return space, last[0]
 
 
 def _length(g: Generic) -> Dim:

@@ -8,14 +8,16 @@ dimension, as in the sum over dimension 0, `lanes` consecutive positions of it a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
 from .evaluate_accesses import Accesses, Reduction
+from .index_algebra import Ranges
 from .kept_rows import KeptRow, find_kept
 from .loop_nest import Loop, Space, refine
 from .next_row import rows_read_again
@@ -118,12 +120,21 @@ def _flat(loops: Sequence[Loop]) -> Dim:
     return flat
 
 
-def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
+A = TypeVar("A", bound=Accesses)
+
+
+def result_loops(
+    graph: TensorGraph, numel: Dim, results: Sequence[int], look: Callable[[Ranges], A], has_rows: Callable[[A], bool]
+) -> tuple[Space, A]:
+    """The loops over the `numel` positions of results, split where addresses need it, and what is read in them.
+
+    `look` makes what notes the accesses; where it then `has_rows`, loops are split down to size 2.
+    """
     space = Space.of([("f", numel, False)])
-    last: list[Accesses] = []
+    last: list[A] = []
 
     def expressions(space: Space) -> list[Dim]:
-        accesses = Accesses(graph, space.ranges())
+        accesses = look(space.ranges())
         for i in results:
             value = graph.results[i]
             accesses.at(value, accesses.ranges.delinearize(space.values["f"], graph.shape(value)))
@@ -131,9 +142,14 @@ def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
         return accesses.expressions()
 
     refine(space, expressions)
-    if _rows(last[0]):  # rows must be told apart from what runs in them
+    if has_rows(last[0]):  # rows must be told apart from what runs in them
         refine(space, expressions, smallest=2)
-    accesses = last[0]
+    return space, last[0]
+
+
+def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
+    look = lambda ranges: Accesses(graph, ranges)
+    space, accesses = result_loops(graph, numel, results, look, lambda a: bool(_rows(a)))
     cross = crossing_loop(space.loops, accesses)
     if cross is not None:
         nest = Nest(results, space.values["f"], space.loops[:-1], space.loops[-1:], cross=cross)

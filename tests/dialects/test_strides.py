@@ -9,12 +9,6 @@ from lamina.dialects.dims import symbol
 from lamina.dialects.strides import View, ViewError
 
 
-def strides_of(base, view):
-    item = base.itemsize
-    offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return offset // item, view.shape, tuple(s // item for s in view.strides)
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_chains_match_numpy(data):

@@ -4,8 +4,6 @@ import struct
 
 from .loaded import BASE, Loaded
 
-_SIGNED = {"b": 1, "h": 2, "w": 4, "d": 8}
-
 
 def _signed(value: int, bits: int) -> int:
     value &= (1 << bits) - 1

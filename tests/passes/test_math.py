@@ -36,7 +36,6 @@ FUNCTIONS = {
     "acos": ([(-1, 1), (-1e-3, 1e-3), (0.99, 1)], 2.0, "acos"),
     "atan": ([(-5, 5), (-1e-3, 1e-3), (-1e9, 1e9)], 2.0, "atan"),
 }
-FUNCTIONS2 = {"powf": 1.0, "atan2": 2.0}
 
 
 def _map_kernel(name: str, operands: int, type: str = "f32", attributes: str = ""):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.runtime.arena import ALIGN, plan_offsets, release_arena, thread_arena
+from lamina.runtime.arena import ALIGN, plan_offsets, thread_arena
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 20), st.integers(0, 8)), max_size=40))
@@ -31,4 +31,3 @@ def test_block_grows_and_is_aligned():
     first = thread_arena(100)
     assert first % ALIGN == 0 and thread_arena(50) == first
     assert thread_arena(1 << 20) % ALIGN == 0
-    release_arena()
