@@ -16,7 +16,7 @@ import torch
 from ..runtime.entry import Chain, addresses
 from ..runtime.gpu_launches import Launches, program_words
 from ..runtime.gpu_program import DEVICE_ALIGN
-from . import native_entry, weights
+from . import native_entry
 from .cuda_entry_code import cuda_entry_ir
 from .entry_image import entry_image
 from .entry_table import CUDA_SLOT
@@ -109,7 +109,7 @@ class _CudaTable(Table):
             argument_table=ctypes.addressof(arguments),
             outputs=len(call.buffers),
             output_table=ctypes.addressof(outputs),
-            epoch=weights.epoch(),
+            epoch=self.clock.epoch(),
             valid=1,
         )
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..compiler.errors import CompileError
-from ..runtime import entry
+from ..runtime import entry, threads
 from ..runtime.entry import SHARED, TINY, Chain, addresses
 from ..runtime.loader import Image
 from . import compat, weights
@@ -100,7 +100,9 @@ class Table(entry.Table):
         self.native, self.support = native, support
         plan = native.program.plan
         self.first_output = len(plan["inputs"]) + len(plan["weights"]) + len(plan["persistent"])
-        self.set(epoch_cell=weights.epoch_address())
+        # where nothing was computed from weights, an optimiser's step makes nothing stale: only a fork does
+        self.clock = weights if native.has_init else threads
+        self.set(epoch_cell=self.clock.epoch_address())
 
     def fits(self, call: Call, tensors: tuple[Any, ...]) -> bool:
         """True if native code can make this call: plain tensors laid out as expected, and all results whole buffers."""
@@ -191,7 +193,7 @@ class _CpuTable(Table):
             argument_table=ctypes.addressof(arguments),
             outputs=len(call.buffers),
             output_table=ctypes.addressof(outputs),
-            epoch=weights.epoch(),
+            epoch=self.clock.epoch(),
             valid=1,
         )
 
@@ -208,7 +210,7 @@ def _support() -> Support | None:
 
 def support(code: Callable[[], str], name: str, more: dict[str, int]) -> Support | None:
     """What tables for the entry with LLVM IR `code` share, with `more` slots; None if this torch lacks something."""
-    weights.watch()  # a forked child must not run with its parent's threads: the epoch changes there
+    weights.watch()
     offset = compat.tensor_offset()
     try:
         torch_cpu, torch_python = torch_library("cpu"), torch_library("python")

@@ -136,6 +136,21 @@ def test_optimiser_steps_are_seen(part, fused):
             torch.testing.assert_close(compiled(x), layer(x))
 
 
+def test_optimiser_steps_leave_parts_without_constants_alone(part, monkeypatch):
+    """A training loop steps each time: its parts have no weights, and stay memoised."""
+    from lamina.frontend.launcher import Native
+
+    x = torch.randn(3, 4)
+    compiled, _ = part(lambda x: x.exp() + 1, x)
+    calls = []
+    call = Native.__call__
+    monkeypatch.setattr(Native, "__call__", lambda self, *args: calls.append(args) or call(self, *args))
+    weights.invalidate()  # what the hook after each step does
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), x.exp() + 1)
+    assert not calls
+
+
 def test_invalidate_after_a_write_that_leaves_no_trace(part):
     import lamina
 
