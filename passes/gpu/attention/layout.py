@@ -11,12 +11,14 @@ class Functions:
     """Intrinsics of one instruction each, f32 to f32, and the op of `arith` that is one instruction for a maximum.
 
     A maximum may pass over a NaN: its weight is a NaN all the same, and so are the total and the results of its row.
+    `attributes` are LLVM's of a stage whose maxima are of sums, which are never signalling NaNs.
     """
 
     exp2: str
     log2: str
     reciprocal: str
     maximum: str
+    attributes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,4 +38,7 @@ class Layout:
 NVIDIA = Functions("llvm.nvvm.ex2.approx.ftz.f", "llvm.nvvm.lg2.approx.ftz.f", "llvm.nvvm.rcp.approx.ftz.f", "maximumf")
 # of wgmma and mma.sync: four lanes share a row, a thread has pairs of columns of two rows
 QUADS = Layout((0, 8), (1, 2), lambda i: i // 2 % 2, lambda i: 8 * (i // 4) + i % 2, NVIDIA)
-AMD = Functions("llvm.amdgcn.exp2", "llvm.amdgcn.log", "llvm.amdgcn.rcp", "maxnumf")
+# In IEEE mode a maximum quiets its operands first: one more instruction for each score.
+AMD = Functions(
+    "llvm.amdgcn.exp2", "llvm.amdgcn.log", "llvm.amdgcn.rcp", "maxnumf", (("amdgpu-ieee", "false"),)
+)  # fmt: skip

@@ -95,6 +95,9 @@ class WaveAttention:
             self._keep(rows, sums)
         else:
             self._write(results, rows, sums)
+        if attributes := self.softmax.functions.attributes:
+            text = lambda words: ir.ArrayAttr.get([ir.StringAttr.get(w) for w in words])
+            stage.op.attributes["passthrough"] = ir.ArrayAttr.get([text(pair) for pair in attributes])
         stage.finish()
 
     def _place(self, place: Dim) -> tuple[Dim, Dim, Dim]:
