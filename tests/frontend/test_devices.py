@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lamina.compiler import api
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend import cuda_launcher
 from lamina.frontend.aten.registry import Unsupported
@@ -73,16 +74,17 @@ def test_masks_of_floats_on_narrow_heads_are_torchs(monkeypatch, width, mask, ou
 
 
 @pytest.mark.parametrize(
-    "dtype, groups, target, ours",
+    "dtype, groups, convolves, ours",
     [
-        ("bf16", 1, "sm_90a", True),
-        ("f32", 1, "sm_90a", False),
-        ("bf16", 2, "sm_90a", False),
-        ("bf16", 1, "sm_80", False),
+        ("bf16", 1, True, True),
+        ("f32", 1, True, False),
+        ("bf16", 2, True, False),
+        ("bf16", 1, False, False),
     ],
 )
-def test_convolutions_are_ours_with_channels_last(monkeypatch, dtype, groups, target, ours):
-    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: target)
+def test_convolutions_are_ours_with_channels_last(monkeypatch, dtype, groups, convolves, ours):
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: "sm_90a")
+    monkeypatch.setattr(api, "target_convolves", lambda target: convolves)
     g = Graph()
     x, w = (g.add_input(n, TensorType(dtype, s)) for n, s in (("x", (1, 64, 8, 8)), ("w", (64, 64 // groups, 3, 3))))
     geometry = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": groups}
