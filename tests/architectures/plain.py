@@ -71,10 +71,11 @@ def _efficient() -> Subject:
     return Subject(module.eval(), {"input": torch.randn(2, 3, 32, 32)})
 
 
-def _transformer() -> Subject:
+def _transformer(**declared: bool) -> Subject:
+    """Unless the mask is `declared` causal, the module compares it with a causal one in Python: a graph break."""
     module = nn.Transformer(32, 4, 2, 2, 48, batch_first=True).eval()
     mask = nn.Transformer.generate_square_subsequent_mask(7)
-    return Subject(module, {"src": torch.randn(2, 9, 32), "tgt": torch.randn(2, 7, 32), "tgt_mask": mask})
+    return Subject(module, {"src": torch.randn(2, 9, 32), "tgt": torch.randn(2, 7, 32), "tgt_mask": mask} | declared)
 
 
 def _padded_encoder() -> Subject:
@@ -91,6 +92,7 @@ def _recurrent(kind: type[nn.RNNBase]) -> Maker:
 
 PLAIN: dict[str, Maker] = {
     "nn.Transformer": _transformer,
+    "nn.Transformer, tgt_is_causal": lambda: _transformer(tgt_is_causal=True),
     "nn.TransformerEncoder, padding": _padded_encoder,
     "nn.LSTM, bidirectional": _recurrent(nn.LSTM),
     "nn.GRU, bidirectional": _recurrent(nn.GRU),

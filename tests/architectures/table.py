@@ -49,6 +49,7 @@ def page(reports: list[dict]) -> str:
         "*Error* is the largest of an output against the model in float64, relative to the output's largest value; *right* is",
         "the rule of `examples/models/accuracy.py`, for the first call and a second one. *Plain* kernels are those whose",
         "optimised form failed to compile. An op in eager, and a graph break, costs its fusion, never its value.",
+        "`nn.Transformer` looks at the values of its mask unless `tgt_is_causal` says what it is, and Dynamo stops there.",
         "",
         "| model | | error | eager's error | graphs | kernels | plain | in eager |",
         "|---|---|---|---|---|---|---|---|",
