@@ -54,9 +54,14 @@ def kernels() -> dict[str, Graph]:
         window = {"stride": (1, 1), "padding": (size // 2,) * 2, "dilation": (1, 1), "output_padding": (0, 0)}
         name = f"conv f16, {channels} channels, {size} x {size}"
         made[name] = graph_of("conv", image, weights, None, **window, groups=1, transposed=False)
-    for dtype, width, causal in (("f16", 64, False), ("bf16", 128, False), ("bf16", 128, True)):
+    shapes = (("f16", 64, False), ("bf16", 128, False), ("bf16", 128, True), ("bf16", 256, False), ("f32", 64, False))
+    for dtype, width, causal in shapes:
         name = f"{'causal ' if causal else ''}attention {dtype}, heads of {width}"
         made[name] = graph_of("attention", *[(dtype, (64, 4096, width))] * 3, None, causal=causal, scale=None, gqa=1)
+    one, keys = ("f16", (64, 1, 128)), ("f16", (64, 4096, 128))
+    made["attention f16 of one query, heads of 128"] = graph_of(
+        "attention", one, keys, keys, None, causal=False, scale=None, gqa=1
+    )
     return made
 
 
