@@ -39,8 +39,9 @@ class Graph:
             given = ctypes.byref(node), graph, ctypes.byref(before), known, ctypes.byref(made)
             device.check(self._call("GraphAddKernelNode", *given), "adding a kernel to a graph")
             if overlaps:
-                edge = graph, ctypes.byref(before), ctypes.byref(node), _PROGRAMMATIC, ctypes.c_size_t(1)
-                device.check(self._call("GraphAddDependencies_v2", *edge), "ordering a graph's kernels")
+                edge, one = (graph, ctypes.byref(before), ctypes.byref(node)), ctypes.c_size_t(1)
+                if self._call("GraphAddDependencies_v2", *edge, _PROGRAMMATIC, one):  # not here: one after another
+                    device.check(self._call("GraphAddDependencies", *edge, one), "ordering a graph's kernels")
             self.nodes.append((node.value or 0, made, launch))
             before = node
         executable = ctypes.c_void_p()

@@ -27,9 +27,10 @@ def softmaxes():
     return graph
 
 
-def call_thrice(program, target, graphs, monkeypatch, tmp_path, **driver):
+def call_thrice(program, target, graphs, monkeypatch, tmp_path, fail=None, **driver):
     """The stages that overlapped in three calls, of which the last is native, and those that one call launches."""
     fake = FakeDriver(show_ir(softmaxes(), "loops", target), **driver).install(monkeypatch)
+    fake.fail |= fail or {}
     path = artifact.save(tmp_path / "m.lamina", {target: program}, {}, {})
     x = RNG.standard_normal((12, 70), np.float32)
     wanted = torch.softmax(torch.softmax(torch.as_tensor(x), 0), 1)
@@ -51,6 +52,12 @@ def test_all_nodes_of_a_graph_but_the_first_overlap(monkeypatch, tmp_path):
     program = compile_graph(softmaxes(), "sm_90a")
     overlapping, launched = call_thrice(program, "sm_90a", True, monkeypatch, tmp_path)
     assert overlapping == 2 * launched + launched[1:]
+
+
+def test_nodes_follow_each_other_where_a_driver_refuses(monkeypatch, tmp_path):
+    program, fail = compile_graph(softmaxes(), "sm_90a"), {"cuGraphAddDependencies_v2": 801}
+    overlapping, launched = call_thrice(program, "sm_90a", True, monkeypatch, tmp_path, fail=fail)
+    assert overlapping == 2 * launched
 
 
 def unmarked(program):

@@ -214,6 +214,10 @@ class FakeDriver:
         self._edges[graph] = self._edges.get(graph, 0) + 1
         self.overlapping.append(self._names[self._graphs[graph - 1][word(after)][0] - 1])
 
+    def _cuGraphAddDependencies(self, graph: int, before: int, after: int, count: int) -> None:
+        assert (word(before), count) == (word(after) - 1, 1)
+        self._edges[graph] = self._edges.get(graph, 0) + 1
+
     def _cuGraphInstantiateWithFlags(self, to: int, graph: int, flags: int) -> None:
         assert self._edges.get(graph, 0) == len(self._graphs[graph - 1]) - 1, "the nodes are a chain"
         self._graphs.append(dict(self._graphs[graph - 1]))
@@ -271,6 +275,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuTensorMapReplaceAddress": (P, P),
     "cuGraphCreate": (P, U),
     "cuGraphAddKernelNode": (P, P, P, Z, P),
+    "cuGraphAddDependencies": (P, P, P, Z),
     "cuGraphAddDependencies_v2": (P, P, P, P, Z),
     "cuGraphInstantiateWithFlags": (P, P, ctypes.c_ulonglong),
     "cuGraphExecKernelNodeSetParams": (P, P, P),
