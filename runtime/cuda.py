@@ -102,7 +102,6 @@ class Device(gpu_device.Device):
         check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
         self.context = self._context.value or 0
         self.pool = gpu_device.memory_pool(self)
-        self.retired = []
 
     def __str__(self) -> str:
         (major, minor), (cuda, point) = self.capability, self.driver_version

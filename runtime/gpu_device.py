@@ -54,7 +54,6 @@ class _PoolProperties(ctypes.Structure):
     ]
 
 
-_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED and HIP's: other threads' captures go on
 _RELEASE_THRESHOLD = 4  # CU_MEMPOOL_ATTR_RELEASE_THRESHOLD and hipMemPoolAttrReleaseThreshold
 
 
@@ -110,7 +109,6 @@ class Device(ABC):
     sms: int  # multiprocessors
     context: int  # what `current_context` of the driver (gpu_table.py) finds when the device is current
     pool: int  # the memory pool that `take` takes from
-    retired: list[Module]  # of programs that have gone
 
     @abstractmethod
     def use(self) -> None:
@@ -132,15 +130,6 @@ class Device(ABC):
         return bool(code or mode.value)
 
     # -- code ------------------------------------------------------------------------------------------------------
-    def unload_retired(self) -> None:
-        """Unload what gone programs left. The driver waits for their launches: do it before loading, not in `__del__`."""
-        mode = ctypes.c_int(_RELAXED)
-        exchange, unload = map(self.driver_function, ("ThreadExchangeStreamCaptureMode", "ModuleUnload"))
-        while self.retired:
-            exchange(ctypes.byref(mode))
-            unload(self.retired.pop().handle)
-            exchange(ctypes.byref(mode))
-
     @abstractmethod
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load what the container of kernel `name` holds for the device."""

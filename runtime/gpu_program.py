@@ -136,10 +136,5 @@ class GpuProgram(PlannedProgram):
     def _kernel(self, name: str) -> tuple[dict[str, Any], Module]:
         header, code = self._code[name]
         if name not in self._modules:
-            self.device.unload_retired()
             self._modules[name] = self.device.module(code, name)
         return header, self._modules[name]
-
-    def __del__(self) -> None:
-        if hasattr(self, "captured") and not self.captured[0]:
-            self.device.retired.extend(self._modules.values())

@@ -113,7 +113,6 @@ class Device(gpu_device.Device):
         )
         self.sms, self.context = units.value, index
         self.pool = gpu_device.memory_pool(self)
-        self.retired = []
 
     def __str__(self) -> str:
         return f"hip:{self.index} ({self.name}, {self.chip})"
