@@ -254,20 +254,16 @@ ready:
   {slot("save", "save_thread")}
   {slot("restore", "restore_thread")}
   %state = call ptr %save()
+  {slot("graph", "graph")}
+  %has = icmp ne ptr %graph, null
+  br i1 %has, label %asks, label %direct
+asks:
   {slot("capturing", "is_capturing")}
   store i32 0, ptr %mode
   %cc = call i32 %capturing(ptr %stream, ptr %mode)
   %m = load i32, ptr %mode
   %free = icmp eq i32 %m, 0
-  br i1 %free, label %choose, label %captured
-captured:
-  {slot("note", "captured")}
-  store i64 1, ptr %note
-  br label %direct
-choose:
-  {slot("graph", "graph")}
-  %has = icmp ne ptr %graph, null
-  br i1 %has, label %graphed, label %direct
+  br i1 %free, label %graphed, label %direct
 graphed:
   %r0 = call i32 @launch_replay(ptr %t, ptr %buffers, ptr %stream)
   br label %back

@@ -123,12 +123,6 @@ class Device(ABC):
     def check(self, code: int, what: str) -> None:
         """Raise the DeviceError of a failed call."""
 
-    def is_capturing(self, stream: int) -> bool:
-        """Does a stream record what is launched?"""
-        mode = ctypes.c_int()
-        code = self.driver_function("StreamIsCapturing")(ctypes.c_void_p(stream), ctypes.byref(mode))
-        return bool(code or mode.value)
-
     # -- code ------------------------------------------------------------------------------------------------------
     @abstractmethod
     def module(self, code: Sequence[bytes], name: str) -> Module:

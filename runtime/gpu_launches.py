@@ -71,7 +71,6 @@ def program_words(program: GpuProgram) -> dict[str, int]:
     status = program.status
     found = {
         "device_context": program.device.context,
-        "captured": ctypes.addressof(program.captured),
         "status_words": status.address,
         "status_count": status.count,
     }

@@ -11,7 +11,6 @@ code in memory of the host and is raised by the next call, or by `check_status` 
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -51,7 +50,6 @@ class GpuProgram(PlannedProgram):
         if plan["init"] is not None:
             check_launches(plan["init"], {s: counts[s] for s in _INIT_SPACES}, headers, self.name)
         self._modules: dict[str, Module] = {}
-        self.captured = (ctypes.c_int64 * 1)()  # 1: others' graphs may launch the modules
         self._walks: dict[tuple[int, ...], Walk] = {}
         self._layout: Layout | None = None
         self._running = threading.Lock()
@@ -121,8 +119,6 @@ class GpuProgram(PlannedProgram):
         with self._running:
             arena, memory = allocate(walk.bytes) if walk.bytes else (0, None)
             walk.place(pointers, arena)
-            if self.device.is_capturing(stream):
-                self.captured[0] = 1
             walk.launch(self.device, stream)
         del memory  # freed in the stream's order
 

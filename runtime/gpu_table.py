@@ -28,8 +28,8 @@ DRIVER_SLOTS = (
 
 LAUNCH_SLOTS = (
     *DRIVER_SLOTS,
-    # what `current_context` finds on the program's device; 1 while a thread launches; &GpuProgram.captured; failed checks
-    "device_context", "busy", "captured", "status_words", "status_count",
+    # what `current_context` finds on the program's device; 1 while a thread launches; failed checks
+    "device_context", "busy", "status_words", "status_count",
     # the arena's buffers in the table of pointers
     "arena_bytes", "arena_count", "arena_first", "arena_offsets",
     # what is launched

@@ -265,8 +265,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuLinkAddData_v2": (P, I, P, Z, P, U, P, P),
     "cuLinkComplete": (P, P, P),
     "cuLinkDestroy": (P,),
-    "cuModuleUnload": (P,),
-    "cuThreadExchangeStreamCaptureMode": (P,),
     "cuModuleGetFunction": (P, P, P),
     "cuFuncSetAttribute": (P, I, I),
     "cuLaunchKernel": (P, *[U] * 7, P, P, P),

@@ -257,8 +257,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipStreamDestroy": (P,),
     "hipStreamSynchronize": (P,),
     "hipStreamIsCapturing": (P, P),
-    "hipThreadExchangeStreamCaptureMode": (P,),
-    "hipModuleUnload": (P,),
     "hipMalloc": (P, Z),
     "hipFree": (P,),
     "hipMemPoolCreate": (P, P),

@@ -35,11 +35,10 @@ BYTES = 2  # of an element
 
 
 @dataclass(frozen=True)
-class PatchOperand:
-    """Rows of patches of an image with channels last that lies in an input; see `operands.Operand`."""
+class _InPlace:
+    """What lies in an input, K innermost, as `channels` of elements of a descriptor's `type`; see `operands.Operand`."""
 
     view: View
-    windows: tuple[Window, ...]
     channels: int
     type: str
 
@@ -52,6 +51,13 @@ class PatchOperand:
 
     def role(self, stage: GpuStage) -> str:
         return stage.buffer_role(stage.inputs[self.source])
+
+
+@dataclass(frozen=True)
+class PatchOperand(_InPlace):
+    """Rows of patches of an image with channels last."""
+
+    windows: tuple[Window, ...]
 
     def blocks(self, k: Dim, depth: int) -> Dim:
         """Blocks of `depth` elements along K."""
@@ -90,23 +96,10 @@ class PatchOperand:
 
 
 @dataclass(frozen=True)
-class TapOperand:
-    """Weights `[outputs, taps, channels]` that lie in an input; see `operands.Operand`."""
+class TapOperand(_InPlace):
+    """Weights `[outputs, taps, channels]`."""
 
-    view: View
     taps: int
-    channels: int
-    type: str
-
-    turned: ClassVar = False
-    planes: ClassVar = (0,)
-
-    @property
-    def source(self) -> ir.Value:
-        return self.view.base
-
-    def role(self, stage: GpuStage) -> str:
-        return stage.buffer_role(stage.inputs[self.source])
 
     def blocks(self, k: Dim, depth: int) -> Dim:
         """Blocks of `depth` elements along K."""
@@ -144,8 +137,8 @@ def place_patches(product: Product) -> tuple[PatchOperand, TapOperand] | None:
     channels, taps = image.channels, dims.product(x.kernel for x in image.windows)
     assert image.view is not None and isinstance(taps, int)
     return (
-        PatchOperand(image.view, image.windows, channels, product.dtype),
-        TapOperand(w, taps, channels, product.dtype),
+        PatchOperand(image.view, channels, product.dtype, image.windows),
+        TapOperand(w, channels, product.dtype, taps),
     )
 
 
