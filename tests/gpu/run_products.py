@@ -112,6 +112,7 @@ def check(
     function: Callable[..., torch.Tensor], sets: Sequence[Sequence[torch.Tensor]], target: str = "native"
 ) -> None:
     """All sets of one case, and that nothing fell back to torch."""
+    before = lamina.stats()["fallback"]  # of the cases before
     torch._dynamo.reset()
     compiled = torch.compile(function, backend="lamina", dynamic=len(sets) > 1, options={"target": target})
     for given in sets:
@@ -123,7 +124,8 @@ def check(
         assert made.shape == expected.shape and made.dtype == expected.dtype
         error, eagers = distance(made, exact), distance(expected, exact)
         assert error <= max(2 * eagers, FLOOR), f"{[tuple(t.shape) for t in given]}: {error:.1e}, eager {eagers:.1e}"
-    assert not lamina.stats()["fallback"], lamina.stats()["fallback"]
+    fallback = lamina.stats()["fallback"]
+    assert fallback == before, fallback
 
 
 def in_tf32(target: str) -> None:
