@@ -8,8 +8,10 @@ An array of the stream that reads it needs none of this: its memory is freed in 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
+import weakref
 from collections import deque
 from typing import Any
 
@@ -50,6 +52,8 @@ class Pending:
     def __init__(self, device: Device):
         self._device, self._lock = device, threading.Lock()
         self._kept: deque[tuple[_Event, Any]] = deque()
+        # not `__del__`: in a cycle, and when the process ends, that may come after the events' own
+        weakref.finalize(self, _finish, self._kept)
 
     def keep(self, owners: Any, stream: int) -> None:
         """Keep `owners` until what has been enqueued on `stream` is done."""
@@ -64,9 +68,10 @@ class Pending:
             while self._kept and self._kept[0][0].passed():
                 done.append(self._kept.popleft())
 
-    def __del__(self) -> None:
-        try:
-            for event, _ in self._kept:
-                event.wait()
-        except Exception:  # the process is ending
-            pass
+
+def _finish(kept: deque[tuple[_Event, Any]]) -> None:
+    """Wait for every reader, then let go of what it read."""
+    while kept:
+        with contextlib.suppress(Exception):  # the driver has ended
+            kept[0][0].wait()
+        kept.popleft()

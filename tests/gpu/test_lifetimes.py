@@ -1,6 +1,7 @@
 """Drivers that are missing, too old, gone or shut down, and what ends in which order."""
 
 import ctypes
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from support.fake_cuda import FakeDriver
 
 from lamina.runtime import cuda, hip
 from lamina.runtime.errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError
+from lamina.runtime.gpu_pending import Pending
 
 
 class Library:
@@ -102,3 +104,31 @@ def test_a_process_may_end_with_all_alive(tmp_path):
     script = ENDING.format(tests=str(Path(__file__).parents[1]), path=str(tmp_path / "m.lamina"))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+
+
+class Read:
+    """What work on the device reads: it notes when it goes."""
+
+    def __init__(self, calls):
+        self.calls = calls
+
+    def __del__(self):
+        self.calls.append("gone")
+
+
+def test_what_is_read_stays_until_its_readers_are_done(monkeypatch):
+    """Also where the collector ends it all: that finalizes what is in a cycle in any order."""
+    fake = FakeDriver().install(monkeypatch)
+    read = [Read(fake.calls) for _ in range(3)]
+    pending = Pending(cuda.device(0))
+    while read:
+        pending.keep(read.pop(), 0)
+    cycle = [pending]
+    cycle.append(cycle)
+    del pending, cycle
+    gc.collect()
+    ended = [name for name in fake.calls if name in ("cuEventSynchronize", "cuEventDestroy_v2", "gone")]
+    assert [ended[i] for i in (0, 3, 6)] == ["cuEventSynchronize"] * 3
+    assert [sorted(ended[i : i + 3]) for i in (0, 3, 6)] == [
+        sorted(("cuEventSynchronize", "cuEventDestroy_v2", "gone"))
+    ] * 3
