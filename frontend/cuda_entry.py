@@ -55,9 +55,7 @@ class _Entry:
         head = self.chain.tables[0]
         assert isinstance(head, _CudaTable)
         if head.fits(call, args[: self.native.signature.tensors]):
-            table = self.chain.place(symbols)
-            if isinstance(table, _CudaTable) and not table.busy:  # else another thread is launching what it describes
-                table.memoise(args, call, symbols)
+            self.chain.fill(symbols, lambda table: table.memoise(args, call, symbols))
         return results
 
 
@@ -82,7 +80,7 @@ class _CudaTable(Table):
 
     @property
     def busy(self) -> bool:
-        """True while another thread launches what the table describes."""
+        """True while another thread launches."""
         return bool(self.slots[CUDA_SLOT["busy"]])
 
     def memoise(self, args: tuple[Any, ...], call: Call, symbols: tuple[int, ...]) -> None:

@@ -83,9 +83,7 @@ class _Entry:
         head = self.chain.tables[0]
         assert isinstance(head, _CpuTable)
         if head.fits(call, args[: self.native.signature.tensors]):
-            table = self.chain.place(symbols)
-            if isinstance(table, _CpuTable):
-                table.memoise(args, call)
+            self.chain.fill(symbols, lambda table: table.memoise(args, call))
         return results
 
 

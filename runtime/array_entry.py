@@ -81,7 +81,8 @@ class _ArrayEntry:
             raise self.caller.program.failure(status)
         result = self.caller.general(out, *inputs)
         if len(inputs) == len(self.caller.arguments) and all(map(self._usable, self.caller.arguments, inputs)):
-            self._memoise(inputs)
+            kinds = tuple(v if type(v) is int else (v.shape, v.strides, id(v.dtype)) for v in inputs)
+            self.chain.fill(kinds, lambda table: self._memoise(table, inputs))
         return result
 
     def _usable(self, number: int, value: Any) -> bool:
@@ -91,12 +92,8 @@ class _ArrayEntry:
         plain = type(value) is np.ndarray and value.flags.c_contiguous and value.flags.aligned
         return plain and value.dtype == self.caller.dtypes[number]
 
-    def _memoise(self, inputs: tuple[Any, ...]) -> None:
+    def _memoise(self, table: Table, inputs: tuple[Any, ...]) -> None:
         caller, program = self.caller, self.caller.program
-        kinds = tuple(v if type(v) is int else (v.shape, v.strides, id(v.dtype)) for v in inputs)
-        table = self.chain.place(kinds)
-        if table is None:
-            return
         torch = sys.modules.get(_TORCH)
         source = threads.provider()
         if source.counter < 0 or (torch is not None and not hasattr(torch, "get_num_threads")) or program.contexts.hook:

@@ -5,7 +5,7 @@ object whose content is the address of the table: addresses of functions, what t
 A table knows one call; a `Chain` is several of them, each of which calls the next where its checks fail, and at the
 end Python:
 
-    call ─▶ table 0 ─ other sizes ─▶ table 1 ─ … ─▶ slow(*args), which may fill a table for the next such call
+    call ─▶ table 0 ─ other sizes ─▶ table 1 ─ … ─▶ slow(*args), which may `fill` a table for the next such call
 
 All programs of a process share one arena and the word `busy` beside it: a call that finds it set takes the slow path,
 which has an arena for each thread. Words are read and written with the GIL held, except by a program that runs.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,11 @@ class Table:
         self.slow: Any = None  # what the word `slow` points to
         self.set(**words)
 
+    @property
+    def busy(self) -> bool:
+        """True while another thread runs what this table alone describes."""
+        return False
+
     def set(self, **words: int) -> None:
         """Write words."""
         for name, value in words.items():
@@ -85,7 +91,7 @@ def builtin(method: _MethodDef, table: Table, slow: Callable[..., Any], chain: A
 
 
 class Chain:
-    """Tables behind one builtin, `call`; `slow` is called, and may `place` and fill a table, where none fits."""
+    """Tables behind one builtin, `call`; `slow` is called, and may `fill` a table, where none fits."""
 
     def __init__(self, method: _MethodDef, make: Callable[[], Table], slow: Callable[..., Any]):
         self._method, self._make, self._slow = method, make, slow
@@ -94,6 +100,7 @@ class Chain:
         self._keys: list[Hashable] = []
         self._seen: set[Hashable] = set()
         self._turn = 0
+        self._filling = threading.Lock()
         self._append()
         self._keys[0] = object()  # no call yet
 
@@ -102,7 +109,21 @@ class Chain:
         """The builtin; it owns the chain."""
         return self._builtins[0]
 
-    def place(self, key: Hashable) -> Table | None:
+    def fill(self, key: Hashable, memoise: Callable[[Any], None]) -> None:
+        """Let `memoise` fill a table for calls of this key, if that is worth it and no other thread is filling one.
+
+        A second one would free what the first one's words point to, when native code may already read them.
+        """
+        if not self._filling.acquire(blocking=False):
+            return
+        try:
+            table = self._place(key)
+            if table is not None:
+                memoise(table)
+        finally:
+            self._filling.release()
+
+    def _place(self, key: Hashable) -> Table | None:
         """A table for calls of this key, invalid until the caller sets `valid`; None: this call is not worth one now.
 
         That is when the key is new (sizes that grow with every call would only evict others), or while a program runs.
@@ -122,7 +143,8 @@ class Chain:
             number = self._turn = (self._turn + 1) % LIMIT
         table = self.tables[number]
         table.set(valid=0)
-        if SHARED.busy:  # asked after the table is invalid: no call with it is running, and none can begin
+        # asked after the table is invalid: no call with it is running, and none can begin
+        if SHARED.busy or table.busy:
             return None
         self._keys[number] = key
         return table

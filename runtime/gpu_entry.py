@@ -67,9 +67,7 @@ class _GpuEntry:
         result = self.caller.general(stream, *values)
         kinds = [self._kind(*given) for given in zip(self.caller.arguments, values)]
         if None not in kinds:
-            table = self.chain.place(tuple(kinds))
-            if isinstance(table, _GpuTable) and not table.busy:  # else another thread is launching what it describes
-                table.memoise(values)
+            self.chain.fill(tuple(kinds), lambda table: table.memoise(values))
         return result
 
     def _kind(self, number: int, value: Any) -> Any:
@@ -93,7 +91,7 @@ class _GpuTable(Table):
 
     @property
     def busy(self) -> bool:
-        """True while another thread launches what the table describes."""
+        """True while another thread launches."""
         return bool(self.slots[gpu_table.SLOT["busy"]])
 
     def memoise(self, values: tuple[Any, ...]) -> None:

@@ -175,6 +175,7 @@ class Contexts:
     def __init__(self, image: Image):
         self._image = image
         self._arrays: dict[tuple[str, int, int], _Context] = {}
+        self._made: list[_Context] = []  # all: calls may use one that another thread has just replaced
         self._hook = 0
 
     @property
@@ -207,6 +208,7 @@ class Contexts:
         array[_PARALLEL] = self._image.address(f"lamina_parallel_{name}")
         array[_THREADS], array[_USER], array[_HOOK] = count, user, self.hook
         array.address = ctypes.addressof(array)
+        self._made.append(array)
         self._arrays[(source.name, count, self.hook)] = array
         return array
 

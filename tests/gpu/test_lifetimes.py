@@ -118,6 +118,7 @@ class Read:
 
 def test_what_is_read_stays_until_its_readers_are_done(monkeypatch):
     """Also where the collector ends it all: that finalizes what is in a cycle in any order."""
+    gc.collect()  # other tests' garbage
     fake = FakeDriver().install(monkeypatch)
     read = [Read(fake.calls) for _ in range(3)]
     pending = Pending(cuda.device(0))

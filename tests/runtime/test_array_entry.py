@@ -85,6 +85,21 @@ def test_sizes_are_remembered_side_by_side(twice):
         assert twice(ones(n))[0][0].tolist() == [2] * n
 
 
+def test_one_thread_at_a_time_fills_a_table(twice):
+    """Calls meanwhile are right, and leave what is being filled alone."""
+    native = []
+
+    def memoise(table):
+        native.extend(twice(ones())[1] for _ in range(4))
+
+    for _ in range(2):
+        twice.chain.fill("another", memoise)
+    assert native == [False] * 4
+    learn(twice, ones())
+    (y, _), native_now = twice(ones())
+    assert native_now and y.tolist() == [2] * 5
+
+
 def test_what_is_not_an_array_as_seen_before_is_left_to_python(twice):
     learn(twice, ones())
     wide = np.ones(10, np.float32)

@@ -184,3 +184,23 @@ if os.fork() == 0:
 assert os.wait()[1] == 0
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_context_that_another_thread_has_replaced_stays(image, monkeypatch):
+    """A call of the first thread may still run with it."""
+    gone, others = [], []
+
+    class Seen(threads._Context):
+        def __del__(self):
+            gone.append(self.address)
+
+    def user(image, count):
+        if not others:
+            others.append(0)
+            others[0] = contexts.current()  # the turn of another thread
+        return 1
+
+    monkeypatch.setattr(threads, "_Context", Seen)
+    monkeypatch.setattr(threads, "provider", lambda: threads.Provider("gomp", user, lambda: 2))
+    contexts = threads.Contexts(image)
+    assert contexts.current() != others[0] and not gone
