@@ -8,6 +8,7 @@ from mlir import ir
 from support.simulate_gpu import simulate
 from support.tile_kernels import kernel, tensor
 
+from lamina.dialects.families.channels_last_conv import ChannelsLastConv
 from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
 from lamina.passes.gpu.matmul import emit_gpu_matmul
@@ -64,6 +65,37 @@ def test_against_eager(x, w, stride, padding, dilation, groups):
         (y,), status = simulate(module, given, [(exact.shape, np.dtype(np.float32))])
     assert status == 0
     np.testing.assert_allclose(y, exact, rtol=1e-5, atol=1e-5)
+
+
+# few positions, so that one warp computes all of them: vectors of K cross taps, some of them outside of the image
+FEW_POSITIONS = [
+    ("f32", (2, 9, 3), (4, 4, 3), (3,), (2,), (1,)),
+    ("f32", (1, 5, 4, 6), (8, 3, 2, 6), (2, 1), (1, 1), (1, 1)),
+    ("f64", (1, 6, 2), (2, 3, 2), (1,), (2,), (2,)),
+    ("bf16", (1, 4, 4, 4), (4, 3, 3, 4), (2, 2), (1, 1), (1, 1)),
+    ("f16", (1, 3, 3, 2, 2), (3, 2, 2, 2, 2), (2, 2, 1), (1, 0, 1), (1, 1, 1)),
+    ("f32", (2, 2, 2, 8), (5, 1, 1, 8), (1, 1), (0, 0), (1, 1)),
+]
+NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
+
+
+@pytest.mark.parametrize("dtype, x, w, stride, padding, dilation", FEW_POSITIONS)
+def test_few_positions_with_channels_last(dtype, x, w, stride, padding, dilation):
+    given = given_of(x, w, NUMPY[dtype])
+    exact = ChannelsLastConv.reference(*(t.astype(np.float64) for t in given), stride, padding, dilation)
+    shapes, y = [x, w, (w[0],)], tensor(dtype, exact.shape)
+    attributes = f"stride = {ints(stride)}, padding = {ints(padding)}, dilation = {ints(dilation)}"
+    types = ", ".join(tensor(dtype, s) for s in shapes)
+    root = f'%y = "lamina.channels_last_conv"(%0, %1, %2) {{{attributes}}} : ({types}) -> {y}'
+    text = kernel("conv", [(dtype, s) for s in shapes], [(dtype, exact.shape)], f"{root}\nreturn %y : {y}")
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        run(module, "lamina-emit-gpu-matmul")
+        assert "gpu.shuffle" in str(module)
+        (made,), status = simulate(module, given, [(exact.shape, np.dtype(NUMPY[dtype]))])
+    tolerance = {"f64": 1e-12, "f32": 1e-5, "f16": 4e-3, "bf16": 2e-2}[dtype]
+    np.testing.assert_allclose(made.astype(np.float64), exact, rtol=tolerance, atol=tolerance)
+    assert status == 0
 
 
 def test_patches_in_memory():

@@ -42,7 +42,8 @@ class RowsProduct:
         self.columns = 2 if self.m <= 4 else 4
         self.columns = self.columns if divisible(product.n, self.columns) else 1
         size = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}[product.dtype]
-        self.width = next(v for v in (16 // size, 8 // size, 4 // size, 2, 1) if v and divisible(product.k, v))
+        widths = (16 // size, 8 // size, 4 // size, 2, 1) if product.a.vectors else (1,)
+        self.width = next(v for v in widths if v and divisible(product.k, v))
         vectors = dims.floordiv(product.k, self.width)
         most = max(1, LOADS // self.columns)
         self.unroll = next(u for u in (4, 2, 1) if u <= most and divisible(vectors, u * WARP) or u == 1)
