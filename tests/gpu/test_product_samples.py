@@ -12,7 +12,13 @@ from lamina.dialects.op import all_ops
 from lamina.passes.linalg.linalg_builder import Tensor
 from lamina.passes.pass_manager import run
 
-ROOTS = {"matmul": "matmul", "linear": "matmul", "packed_linear": "matmul", "conv": "conv", "channels_last_conv": "conv"}
+ROOTS = {
+    "matmul": "matmul",
+    "linear": "matmul",
+    "packed_linear": "matmul",
+    "conv": "conv",
+    "channels_last_conv": "conv",
+}
 
 
 def suits(name, sample):

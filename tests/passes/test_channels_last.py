@@ -1,7 +1,5 @@
 """Channels last: graphs give the same numbers, and convolutions, what joins them and pools keep that order."""
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from lamina.passes.pass_manager import run
 from lamina.targets import get_target
 
 HOPPER = get_target("sm_90a")
-CONVOLVING = replace(HOPPER, gpu_features=HOPPER.gpu_features | {"im2col"})
 
 
 class Residual(nn.Module):
@@ -125,7 +122,7 @@ def lowered(model, x):
     with torch.no_grad():
         exported = from_program(torch.export.export(model, (x,)))
     module = import_graph(exported.graph, context())
-    run(module, graph_pipeline(CONVOLVING))
+    run(module, graph_pipeline(HOPPER))
     flows = {name: read_function(f) for name, f in functions(module).items()}
     return module, flows, {name: array(t) for name, t in {**exported.weights, **exported.state}.items()}
 
