@@ -156,6 +156,7 @@ class VarMean(Op, name="var_mean", category="reduction"):
         sample((3, 1), dims=(1,), keepdim=False),
         sample((0, 3), dims=(0,), keepdim=False),
         sample(lambda rng: rng.standard_normal((2, 50)).astype(np.float32) + 1000, dims=(1,), keepdim=True),
+        sample(lambda rng: np.array([[1.0, 3e38, -2.0]], np.float32), dims=(1,), keepdim=False),
     )
     numerics = "order"
 
@@ -192,6 +193,7 @@ class VarMean(Op, name="var_mean", category="reduction"):
         def variance(s, total, error):
             n = s.cast(s.size(count), total.dtype)
             exact = s.maximum(s.sub(total, s.div(s.mul(error, error), n)), 0.0)
+            exact = s.select(s.isinf(total), total, exact)  # both overflow where squares do, and inf - inf is NaN
             return s.cast(s.div(exact, s.maximum(s.sub(n, correction), 0.0)), x.dtype)
 
         return b.map(variance, squares, rest, dtypes=x.dtype), b.cast(b.reshape(mean, squares.shape), x.dtype)
