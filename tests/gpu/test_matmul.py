@@ -242,6 +242,44 @@ def test_f32_by_tf32(op, a, b, y, tf32, monkeypatch):
         assert text.count("gpu.func @") == 1 and "cvt.rna.tf32.f32" in text
 
 
+def scaled_product(m, n, k):
+    """`a @ w.T * s[:, None] * t` in f32, rounded to bf16 once."""
+    y, rows = tensor("f32", (m, n)), "affine_map<(i, j) -> (i)>"
+    same, columns = "affine_map<(i, j) -> (i, j)>", "affine_map<(i, j) -> (j)>"
+    body = f"""
+  %y = "lamina.linear"(%0, %1) : ({tensor("f32", (m, k))}, {tensor("f32", (n, k))}) -> {y}
+  %e = tensor.empty() : {tensor("bf16", (m, n))}
+  %z = linalg.generic {{indexing_maps = [{same}, {rows}, {columns}, {same}], iterator_types = ["parallel", "parallel"]}}
+      ins(%y, %2, %3 : {y}, {tensor("f32", (m,))}, {tensor("f32", (n,))}) outs(%e : {tensor("bf16", (m, n))}) {{
+  ^bb0(%p: f32, %q: f32, %r: f32, %o: bf16):
+    %u = arith.mulf %p, %q : f32
+    %v = arith.mulf %u, %r : f32
+    %w = arith.truncf %v : f32 to bf16
+    linalg.yield %w : bf16
+  }} -> {tensor("bf16", (m, n))}
+  return %z : {tensor("bf16", (m, n))}"""
+    return kernel("matmul", [("f32", x) for x in ((m, k), (n, k), (m,), (n,))], [("bf16", (m, n))], body)
+
+
+@pytest.mark.parametrize("m, n", [(70, 72), (64, 64), (50, 40), (130, 136)])
+def test_sums_in_f32_are_stored_as_16_bits_by_vectors(m, n, monkeypatch):
+    """Also where the last tile starts within the one before, or has rows and columns that do not exist."""
+    for limit in ("SMALL", "LARGE_F32", "SHORT_F32", "COPIED_F32"):
+        monkeypatch.setattr(emit_gpu_matmul, limit, 0)
+    monkeypatch.setattr(emit_gpu_matmul, "_suits_tensor_cores", lambda p: True)
+    monkeypatch.setattr(emit_gpu_matmul, "choose_warp_tiles", lambda *sizes: STAGED["two steps a part"])
+    given = [random(shape, "f32", i) for i, shape in enumerate(((m, 72), (n, 72), (m,), (n,)))]
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(scaled_product(m, n, 72))
+        run(module, "lamina-allow-tf32,lamina-emit-gpu-matmul{matrix=mma}")
+        (made,), status = simulate(module, given, [((m, n), np.dtype(ml_dtypes.bfloat16))])
+        text = str(module)
+    stores = [line for line in text.splitlines() if ".store" in line and "xbf16" in line]
+    assert status == 0 and stores and all(line.endswith("vector<8xbf16>") for line in stores)
+    a, w, s, t = (x.astype(np.float64) for x in given)
+    np.testing.assert_allclose(made.astype(np.float64), a @ w.T * s[:, None] * t, rtol=2e-2, atol=5e-2)
+
+
 @pytest.mark.parametrize("rows", [3, 40])
 def test_packed_panels_are_read_as_they_lie(rows):
     """`packed[p, k, c]` is column `8 p + c`; the last panel has columns that do not exist."""

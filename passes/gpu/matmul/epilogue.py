@@ -3,12 +3,14 @@
 The root's result at a point is its sum plus bias, rounded to the root's dtype as eager rounds it; the fused ops are
 evaluated on that by the evaluator of all stages, `V` columns at a time. Threads hold pairs of columns (`fragment` says
 where). 16-bit pairs are first exchanged among four lanes, so that each has eight columns: one 16-byte store, and
-16-byte loads of a residual.
+16-byte loads of a residual. Where the root is of f32 and all outputs are of 16 bits (`narrows`), outputs are exchanged.
+Of several eights all loads are under way before the first store, past which none moves up: a load from memory takes the time
+of many stores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -23,6 +25,8 @@ from ..hopper.ptx import Ptx
 from ..thread_values import LANE, ThreadValues, divisible
 from .problem import Product
 from .unaligned_rows import UnalignedRows
+
+AHEAD = 4  # groups of 32 columns, in two rows each, whose loads are under way together
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ class Epilogue:
         self.width = next(w for w in (8 if self.halves else 2, 2, 1) if divisible(product.n, w))
         self.shifts = self._shifts()
         self.ranges = Ranges()
+        self.reads = False  # outputs read anything but the root's result
         self.orders = {result: self._order(result) for result, _ in self.outputs}
+        self.narrows = self._narrows()
 
     def fragment(
         self, batch: Dim, row: Dim, column: Dim, sums: Sequence[ir.Value], rows: Limits, columns: Limits
@@ -69,12 +75,15 @@ class Epilogue:
             for h in range(2):
                 self._shifted(h, [pair[h] for pair in words])
             return
-        if self.width == 8:
+        if self.narrows:
             for group in range(groups):
-                for h, words in enumerate(self._words(group, sums)):
-                    made = self.b.value("vector.from_elements", words, ir.VectorType.get([4], self.b.i32))
-                    made = self.b.value("vector.bitcast", (made,), ir.VectorType.get([8], self.element))
-                    self._write(8, dims.floordiv(self.column, 8) + 4 * group + dims.symbol("quad"), h, made)
+                for h in range(2):
+                    self._narrowed(group, h, sums)
+            return
+        if self.width == 8:
+            step = AHEAD if self.reads and rows.end is None and columns.end is None else 1
+            for first in range(0, groups, step):
+                self._eights(range(first, min(first + step, groups)), sums)
             return
         for j in range(len(sums) // 4):
             biases = self._biases(j)
@@ -82,20 +91,79 @@ class Epilogue:
                 i = 4 * j + 2 * h
                 self._pair(j, h, self._rounded(sums[i : i + 2], biases[h]))
 
+    def _eights(self, groups: range, sums: Sequence[ir.Value]) -> None:
+        """Write some groups of 32 columns, eight of each row and group, which several read within the tensor first."""
+        root, ev, stores = self.product.root.results[0], self._evaluator(8), []
+        eights = [
+            (group, h, self._eight(words, root)) for group in groups for h, words in enumerate(self._words(group, sums))
+        ]
+        if len(groups) == 1:
+            for group, h, value in eights:
+                self._write(8, self._eighth(group), h, value)
+            return
+        for group, h, value in eights:
+            row, place = self.rows[h], self._symbol("w", self._eighth(group), dims.floordiv(self.product.n, 8))
+            stores.append((self._conditions(row, place, 8), self._evaluated(ev, self.batch, row, place, value)))
+        for conditions, made in stores:
+            self._where(conditions, lambda made=made: self._store(ev, made))
+
     # -- one store -------------------------------------------------------------------------------------------------
     def _words(self, group: int, sums: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """Of both rows the eight columns that this lane has of a group of 32, after an exchange: four i32."""
-        b, made = self.b, []
+        made = []
         biases = [self._biases(4 * group + j) for j in range(4)]
         for h in range(2):
             words = []
             for j, bias in enumerate(biases):
                 i = 4 * (4 * group + j) + 2 * h
-                pair = self._rounded(sums[i : i + 2], bias[h])
-                word = b.value("vector.bitcast", (pair,), ir.VectorType.get([1], b.i32))
-                words.append(b.value("vector.extract", (word,), b.i32, static_position=ir.DenseI64ArrayAttr.get([0])))
+                words.append(self._word(self._rounded(sums[i : i + 2], bias[h])))
             made.append(self.ptx.quad_transpose(words, self.ptx.i32(dims.symbol("quad"))))
         return made
+
+    def _word(self, pair: ir.Value) -> ir.Value:
+        """Two 16-bit elements as an i32."""
+        word = self.b.value("vector.bitcast", (pair,), ir.VectorType.get([1], self.b.i32))
+        return self.b.value("vector.extract", (word,), self.b.i32, static_position=ir.DenseI64ArrayAttr.get([0]))
+
+    def _eight(self, words: Sequence[ir.Value], like: ir.Value) -> ir.Value:
+        """Four i32 as eight of the 16-bit elements of tensor `like`."""
+        element = ir.RankedTensorType(like.type).element_type
+        made = self.b.value("vector.from_elements", words, ir.VectorType.get([4], self.b.i32))
+        return self.b.value("vector.bitcast", (made,), ir.VectorType.get([8], element))
+
+    def _eighth(self, group: int) -> Dim:
+        """Which eight columns of the result this lane has of a group of 32, after an exchange."""
+        return dims.floordiv(self.column, 8) + 4 * group + dims.symbol("quad")
+
+    def _narrows(self) -> bool:
+        """True if all outputs are of 16 bits, the root is not, and both have their elements in the same order."""
+        elements = {str(ir.RankedTensorType(result.type).element_type) for result, _ in self.outputs}
+        in_order = all(order is None for order in self.orders.values())
+        return not self.halves and in_order and divisible(self.product.n, 8) and elements <= {"f16", "bf16"}
+
+    def _narrowed(self, group: int, h: int, sums: Sequence[ir.Value]) -> None:
+        """Evaluate the outputs for a thread's pairs of row `h` in a group of 32 columns, exchange, and store eight of each.
+
+        They are evaluated within the tensor, stored or not: so no load of theirs is behind a branch.
+        """
+        p, ev, row = self.product, self._evaluator(2), self.rows[h]
+        inside = row if self.row_limits.end is None else self._symbol("row", dims.dim_min(row, p.m - 1), p.m)
+        words: list[list[ir.Value]] = [[] for _ in self.outputs]
+        for j in range(4 * group, 4 * group + 4):
+            i = 4 * j + 2 * h
+            pair = self._rounded(sums[i : i + 2], self._biases(j)[h])
+            flat = self._root_at(ev, self.batch, inside, self._pair_place(j), pair)
+            for found, (result, _) in zip(words, self.outputs):
+                found.append(self._word(ev.vector(ev.at(result, self.index(ev.ranges, result, flat)))))
+        quad = self.ptx.i32(dims.symbol("quad"))
+        made = [self._eight(self.ptx.quad_transpose(w, quad), result) for w, (result, _) in zip(words, self.outputs)]
+        place, wide = self._symbol("w", self._eighth(group), dims.floordiv(p.n, 8)), self._evaluator(8)
+
+        def store() -> None:
+            for value, (_, buffer) in zip(made, self.outputs):
+                wide.store(buffer, (self.batch * p.m + row) * p.n + wide.flat(place), value)
+
+        self._where(self._conditions(row, place, 8), store)
 
     def _shifts(self) -> bool:
         """True if rows begin anywhere, and all that is written is the root's result itself."""
@@ -112,6 +180,12 @@ class Epilogue:
         rows = UnalignedRows(self.stage, self.ptx, self.outputs[0][1])
         rows.write((self.batch * p.m + row) * p.n, self.column, words, conditions, column, end)
 
+    def _pair_place(self, j: int) -> Dim:
+        """Which pair of columns this lane has in group `j` of eight; past the end the last one."""
+        place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
+        pairs = dims.floordiv(self.product.n, 2)
+        return self._symbol("w", place if self.column_limits.end is None else dims.dim_min(place, pairs - 1), pairs)
+
     def _pair(self, j: int, h: int, pair: ir.Value) -> None:
         place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
         if self.width == 2:
@@ -126,19 +200,21 @@ class Epilogue:
         """Evaluate and store the outputs at vector `place` of row `h`."""
         row, position = self.rows[h], self._symbol("w", place, dims.floordiv(self.product.n, width))
 
-        def write() -> list[ir.Value]:
-            self.write(self._evaluator(width), self.batch, row, position, value)
-            return []
+        write = lambda: self.write(self._evaluator(width), self.batch, row, position, value)
+        self._where(self._conditions(row, position, width), write)
 
-        conditions = self.ptx.within(row, self.row_limits.first, self.row_limits.end)
-        scaled = [
-            None if x is None else dims.floordiv(x, width) for x in (self.column_limits.first, self.column_limits.end)
-        ]
-        conditions += self.ptx.within(position, *scaled)
+    def _where(self, conditions: list[ir.Value], do: Callable[[], None]) -> None:
+        """Do something where all conditions hold."""
         if not conditions:
-            write()
+            do()
             return
-        self.b.branch(self.ptx.all(conditions), [], write)
+        self.b.branch(self.ptx.all(conditions), [], lambda: do() or [])
+
+    def _conditions(self, row: Dim, position: Dim, width: int) -> list[ir.Value]:
+        """That vector `position` of `row` is written."""
+        limits = self.column_limits
+        scaled = [None if x is None else dims.floordiv(x, width) for x in (limits.first, limits.end)]
+        return self.ptx.within(row, self.row_limits.first, self.row_limits.end) + self.ptx.within(position, *scaled)
 
     def _symbol(self, name: str, place: Dim, end: Dim) -> Dim:
         """A new symbol for a place that is below `end` wherever it is used."""
@@ -148,13 +224,30 @@ class Epilogue:
 
     def write(self, ev: ThreadValues, batch: Dim, row: Dim, position: Dim, value: ir.Value) -> None:
         """Evaluate and store all outputs, given the root's result at vector `position` of a row."""
-        graph, p = self.stage.kernel.graph, self.product
-        flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
-        ev.known[p.root.results[0]] = self._known(ev, flat, value)
+        self._store(ev, self._evaluated(ev, batch, row, position, value))
+
+    def _store(self, ev: ThreadValues, made: Sequence[tuple[ir.Value, Dim, ir.Value]]) -> None:
+        for buffer, place, value in made:
+            ev.store(buffer, place, value)
+
+    def _evaluated(
+        self, ev: ThreadValues, batch: Dim, row: Dim, position: Dim, value: ir.Value
+    ) -> list[tuple[ir.Value, Dim, ir.Value]]:
+        """All outputs there: buffers, places and values."""
+        graph, made = self.stage.kernel.graph, []
+        flat = self._root_at(ev, batch, row, position, value)
         for result, buffer in self.outputs:
             index = self.index(ev.ranges, result, flat)
             place = flat if self.orders[result] is None else ev.ranges.linearize(index, graph.shape(result))
-            ev.store(buffer, place, ev.at(result, index))
+            made.append((buffer, place, ev.at(result, index)))
+        return made
+
+    def _root_at(self, ev: ThreadValues, batch: Dim, row: Dim, position: Dim, value: ir.Value) -> Dim:
+        """Let `ev` know the root's result at vector `position` of a row; the number of its first element."""
+        p = self.product
+        flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
+        ev.known[p.root.results[0]] = self._known(ev, flat, value)
+        return flat
 
     def index(self, ranges: Ranges, result: ir.Value, flat: Dim) -> list[Dim]:
         """Where an output has the root's element number `flat`."""
@@ -173,6 +266,7 @@ class Epilogue:
         found: list[Index] = []
         walk.known[root] = lambda index: found.append(index) or TOKEN
         walk.at(result, [dims.symbol(n) for n in names])
+        self.reads |= bool(walk.loads)
         read = [str(d) for d in found[0]] if found else names
         order = tuple(read.index(n) if n in read else None for n in names)
         sized = [d for d in order if d is not None]
@@ -214,14 +308,11 @@ class Epilogue:
         """The bias of a pair of columns; past the end some other one."""
         p, b = self.product, self.b
         assert p.bias is not None
-        place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
-        pair = ir.VectorType.get([2], self.element)
         if divisible(p.n, 2):
-            u = place if self.column_limits.end is None else dims.dim_min(place, dims.floordiv(p.n, 2) - 1)
-            u = self._symbol("w", u, dims.floordiv(p.n, 2))
             ev = self._evaluator(2)
-            return self._wide(ev.vector(ev.at(p.bias, [ev.flat(u)])))
-        ones = []
+            return self._wide(ev.vector(ev.at(p.bias, [ev.flat(self._pair_place(j))])))
+        ones, pair = [], ir.VectorType.get([2], self.element)
+        place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
         for e in range(2):
             c = self._symbol("w", dims.dim_min(2 * place + e, p.n - 1), p.n)
             ones.append(self._evaluator(1).at(p.bias, [c]))
