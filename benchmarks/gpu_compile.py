@@ -1,11 +1,14 @@
 """Cold compile time of whole models in bf16 on an NVIDIA GPU, beside Inductor's.
 
-    python benchmarks/gpu_compile.py [--rounds 2] [--at-once] [--device cpu --small] [--deadline 600] [MODEL …]
+    python benchmarks/gpu_compile.py [--rounds 2] [--at-once] [--train] [--device cpu --small] [--deadline 600] [MODEL …]
 
 A time is that of the first call of `torch.compile(model)`, everything included, in a process that has compiled nothing
 before, with empty caches: each compilation has a process of its own. The processes make their models at once; then they
 compile one after the other, so that each has all cores, or with `--at-once` all models of a system at a time. The median of
 rounds counts. "capture" is the part of ours until AOTAutograd hands over its graph, which Inductor has too.
+
+"apart" is the norm of the difference from eager relative to that of eager's results, both in bf16. "MB" is the peak of torch's allocator in a later call, weights and what was made of them included. With `--train` a call has
+gradients, and the backward pass from random gradients of what the model returns is part of it.
 """
 
 from __future__ import annotations
@@ -20,47 +23,76 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpu_models import FOLDER, MODELS
 
 SYSTEMS = ("lamina", "inductor")
+TRAINED = ("bert_base", "gpt2_small", "vit_base", "resnet50")  # the others write a cache
 STEP = 120  # seconds that a process may take for one step
 
 
-def serve(name: str, system: str, device: str, small: bool) -> None:
+def serve(name: str, system: str, options: argparse.Namespace) -> None:
     """The process of one compilation: says that it is ready, waits for a line, compiles, and prints what it found."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     import torch
+    from torch.utils import _pytree as pytree
 
-    sys.path.insert(0, str(FOLDER.parent / "examples"))
+    sys.path[0] = str(FOLDER.parent / "examples")  # not this folder: transformers would take kernels.py for a package
     import models
     from models.accuracy import flat
 
     torch.manual_seed(0)
+    torch.set_grad_enabled(options.train)
     (path, arguments), less = MODELS[name]
     module, maker = path.split(".")
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    with torch.device(device), torch.no_grad():
-        made, given = getattr(getattr(models, module), maker)(**{**arguments, **(less if small else {})})
+    with torch.device(options.device):
+        made, given = getattr(getattr(models, module), maker)(**{**arguments, **(less if options.small else {})})
         model = made.to(torch.bfloat16).eval()
-        given = [a.bfloat16() if a.is_floating_point() else a for a in given]
-        eager = [t.clone() for t in flat(model(*given))]
-    synchronize()
+    given = [a.bfloat16() if a.is_floating_point() else a for a in given]
+    on_gpu = options.device == "cuda"
+
+    def call(function: Callable[..., Any]) -> list[torch.Tensor]:
+        """What a call returns and, of a training step, the gradients."""
+        outputs = function(*given)
+        if not options.train:
+            results = flat(outputs)
+        else:
+            model.zero_grad()
+            floats = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
+            torch.manual_seed(0)
+            torch.autograd.backward(floats, [torch.randn_like(t) for t in floats])
+            results = [p.grad for p in model.parameters() if p.grad is not None]
+        if on_gpu:
+            torch.cuda.synchronize()
+        return results
+
+    def peak(function: Callable[..., Any]) -> float:
+        """MB that a call takes at most."""
+        if not on_gpu:
+            return math.nan
+        torch.cuda.reset_peak_memory_stats()
+        call(function)
+        return torch.cuda.max_memory_allocated() / 1e6
+
+    eager = [t.clone() for t in call(model)]
+    eager_peak = peak(model)
     print("ready", file=answers, flush=True)
     sys.stdin.readline()
-    with torch.no_grad():
-        start = time.perf_counter()
-        captured = note_capture() if system == "lamina" else [math.nan]
-        results = torch.compile(model, backend=system, dynamic=False)(*given)
-        synchronize()
-        seconds = time.perf_counter() - start
-        pairs = zip(flat(results), eager, strict=True)
-        apart = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs if b.is_floating_point())
+    start = time.perf_counter()
+    captured = note_capture() if system == "lamina" else [math.nan]
+    compiled = torch.compile(model, backend=system, dynamic=False)
+    results = call(compiled)
+    seconds = time.perf_counter() - start
+    pairs = [(a, b) for a, b in zip(results, eager, strict=True) if b.is_floating_point()]
+    squares = [(float((a - b).float().square().sum()), float(b.float().square().sum())) for a, b in pairs]
+    apart = math.sqrt(sum(d for d, _ in squares) / sum(s for _, s in squares))
+    del results, pairs
     found = {"seconds": seconds, "capture": captured[0] - start, "apart": apart}
+    found |= {"peak": peak(compiled), "eager": eager_peak}
     print(json.dumps(found), file=answers, flush=True)
 
 
@@ -71,7 +103,8 @@ def note_capture() -> list[float]:
     captured, build = [math.nan], dynamo.build
 
     def noted(*args: Any, **keywords: Any) -> Any:
-        captured[0] = time.perf_counter()
+        if math.isnan(captured[0]):  # of a training step the forward pass is first
+            captured[0] = time.perf_counter()
         return build(*args, **keywords)
 
     dynamo.build = noted
@@ -84,7 +117,7 @@ class Process:
     def __init__(self, name: str, system: str, options: argparse.Namespace, folder: Path):
         folders = {n: str(folder / n) for n in ("LAMINA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
         command = [sys.executable, __file__, "--serve", name, system, "--device", options.device]
-        command += ["--small"] if options.small else []
+        command += [f"--{flag}" for flag in ("small", "train") if getattr(options, flag)]
         self.name, self.system = name, system
         self.process = subprocess.Popen(
             command, env={**os.environ, **folders}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -111,7 +144,7 @@ class Process:
 
 def round_of(options: argparse.Namespace, folder: Path) -> list[tuple[str, str, dict[str, float]]]:
     """Compile every model with every system once: (model, system, what was found)."""
-    names, end = options.models or list(MODELS), options.end
+    names, end = options.models or (TRAINED if options.train else list(MODELS)), options.end
     pairs = [(n, s) for n in names for s in SYSTEMS]
     processes = [Process(n, s, options, folder / f"{n}-{s}") for n, s in pairs]
     found = []
@@ -135,8 +168,8 @@ def round_of(options: argparse.Namespace, folder: Path) -> list[tuple[str, str, 
 def table(found: Sequence[tuple[str, str, dict[str, float]]]) -> list[str]:
     """Medians by model, ratios, and their geometric mean."""
     lines = [
-        "| model | capture s | Lamina s | Inductor s | Lamina / Inductor | apart from eager |",
-        "|---|---|---|---|---|---|",
+        "| model | capture s | Lamina s | Inductor s | Lamina / Inductor | apart from eager | Lamina MB | Inductor MB | eager MB |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     ratios = []
     for name in dict.fromkeys(n for n, _, _ in found):
@@ -148,7 +181,10 @@ def table(found: Sequence[tuple[str, str, dict[str, float]]]) -> list[str]:
         ours, theirs = median("lamina", "seconds"), median("inductor", "seconds")
         ratios += [ours / theirs] if theirs > 0 else []
         cells = [f"{median('lamina', 'capture'):.2f}", f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}"]
-        lines.append(f"| {' | '.join([name, *cells])} | {median('lamina', 'apart'):.1e} |")
+        cells.append(f"{median('lamina', 'apart'):.1e}")
+        peaks = (("lamina", "peak"), ("inductor", "peak"), ("lamina", "eager"))
+        cells += [f"{median(*where):.0f}" for where in peaks]
+        lines.append(f"| {' | '.join([name, *cells])} |")
     if ratios:
         mean = math.exp(statistics.mean(map(math.log, ratios)))
         lines += ["", f"Geometric mean of Lamina / Inductor over {len(ratios)} models: {mean:.2f}"]
@@ -160,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true", help="tiny models, to try this script")
+    parser.add_argument("--train", action="store_true", help="with gradients")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--at-once", action="store_true", help="all models of a system at a time")
     parser.add_argument("--deadline", type=float, default=3600, help="seconds after which what is there is reported")
@@ -167,8 +204,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}")
     options = parser.parse_args()
     if options.serve:
-        name, system = options.serve
-        return serve(name, system, options.device, options.small)
+        return serve(*options.serve, options)
     options.end = time.monotonic() + options.deadline
     found: list[tuple[str, str, dict[str, float]]] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
