@@ -7,8 +7,9 @@ before, with empty caches: each compilation has a process of its own. The proces
 compile one after the other, so that each has all cores, or with `--at-once` all models of a system at a time. The median of
 rounds counts. "capture" is the part of ours until AOTAutograd hands over its graph, which Inductor has too.
 
-"apart" is the norm of the difference from eager relative to that of eager's results, both in bf16. "MB" is the peak of torch's allocator in a later call, weights and what was made of them included. With `--train` a call has
-gradients, and the backward pass from random gradients of what the model returns is part of it.
+"apart" is the norm of the difference from eager relative to that of eager's results, both in bf16. "MB" is the peak of
+torch's allocator in a later call, weights and what was made of them included. With `--train` a call has gradients, and the
+backward pass from random gradients of what the model returns is part of it.
 """
 
 from __future__ import annotations
