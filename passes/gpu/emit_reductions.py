@@ -155,7 +155,7 @@ class _Stages:
         width = choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
         vectors = length // width if isinstance(length, int) else length
         threads, unroll = threads_for(length, width, self.kernel.wave, total) if chunks == 1 else (256, 0)
-        per_block = rows_per_block(threads, self.kernel.wave)
+        per_block = rows_per_block(threads, self.kernel.wave, total)
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
         b = stage.b
@@ -245,7 +245,7 @@ class _Stages:
         threads = FINAL_SLICES if columns else WARP
         while not columns and 4 * threads < chunks and threads < FINAL_THREADS:
             threads *= 2
-        per_block = WARP if columns else rows_per_block(threads, wave)
+        per_block = WARP if columns else rows_per_block(threads, wave, self.count)
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(self.count, per_block), 1, 1))
         b = stage.b
         if columns:

@@ -31,6 +31,7 @@ FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts 
 FEW_THREADS = 256  # so such a row has a block, whatever its length
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
 BLOCK = 128  # threads of a block that takes several short rows
+WAVES_BLOCK = 64  # and several rows of several waves each
 
 
 @dataclass
@@ -76,9 +77,11 @@ def threads_for(length: Dim, width: int, wave: int, count: Dim) -> tuple[int, in
     return threads, -(-vectors // threads)
 
 
-def rows_per_block(threads: int, wave: int) -> int:
+def rows_per_block(threads: int, wave: int, count: Dim) -> int:
     """Rows of a block: several where each belongs to lanes of one wave; those of more waves meet at barriers."""
-    return max(1, BLOCK // threads) if threads <= wave else 1
+    if isinstance(count, int) and count <= FEW_ROWS and threads > wave:
+        return 1
+    return max(1, (BLOCK if threads <= wave else WAVES_BLOCK) // threads)
 
 
 def _power_up(n: int) -> int:
@@ -91,7 +94,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     width = row_width(kernel, stored, plan)
     vectors = length // width if isinstance(length, int) else length
     threads, unroll = threads_for(length, width, kernel.wave, count)
-    per_block = rows_per_block(threads, kernel.wave)
+    per_block = rows_per_block(threads, kernel.wave, count)
     stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
     r, lane, inside = place(stage, threads, per_block, count)
     streamed = StreamedLoads(stage)

@@ -14,7 +14,7 @@ from ..loops.evaluate_walk import Index
 from ..loops.index_algebra import Ranges
 from ..loops.tensor_graph import Generic, TensorGraph
 from .gpu_kernel import element_bytes
-from .thread_values import LANE, divisible, vector_expression
+from .thread_values import LANE, divisible, vector_expression, whole_load, whole_place
 
 MOST_BYTES = 16  # of one load or store
 MOST_STEP = 16
@@ -65,15 +65,42 @@ class Probe(Accesses):
 
     def vectorises(self, width: int) -> bool:
         """True if `width` lanes are few memory operations, not `width` of each."""
-        for e in [*(offset for _, offset in self.loads), *self.positions]:
-            if vector_expression(e):
-                return False
+        if any(map(vector_expression, self.positions)):
+            return False
+        if self._reads_whole_loads(width):
+            return all(_uniform(c, width) for c in self.conditions)
+        if any(vector_expression(offset) for _, offset in self.loads):
+            return False
         if any(_is_near(dims.linear_coefficient(offset, LANE)) for _, offset in self.loads):
             return False
         computed = any(s.startswith("v") for _, offset in self.loads for s in dims.symbols(offset))
         if computed and any(LANE in dims.symbols(p) for p in self.positions):
             return False  # windows: each lane reads at places of its own, beside its neighbours'
         return all(_uniform(c, width) for c in self.conditions)
+
+    def _reads_whole_loads(self, width: int) -> bool:
+        """True if `width` lanes read near each other what a few whole loads bring (windows, each second element).
+
+        These are next to those of the next thread: with more lanes threads would read with gaps.
+        """
+        near, needed, single = False, set(), 0
+        for argument, offset in self.loads:
+            step = dims.linear_coefficient(offset, LANE)
+            if step in (0, 1):
+                continue
+            near = near or _is_near(step)
+            type = ir.RankedTensorType(argument.type)
+            count = dims.product(self.graph.shape(argument))
+            lanes = whole_load(type.element_type, count) if isinstance(count, int) else 0
+            if isinstance(step, int) and abs(step) * width != lanes:
+                return False
+            places = [whole_place(self._lane(offset, k), lanes) for k in range(width)]
+            needed |= {(argument, place[0]) for place in places if place is not None}
+            single += places.count(None)
+        return near and len(needed) + single <= len(self.loads)
+
+    def _lane(self, offset: Dim, k: int) -> Dim:
+        return self.ranges.simplify(dims.substitute(offset, {LANE: k}))
 
 
 def _is_near(step: Dim | None) -> bool:

@@ -30,6 +30,7 @@ from .streamed_loads import StreamedLoads
 LANE = "lane"
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
 AT_ONCE = 8  # steps of a thread's own reduction whose loads are under way together
+LOAD_BYTES = 16  # of the longest load
 MAX_LITERAL = 1 << 14  # elements of a dense constant in the code
 
 # functions that do not round correctly: a quotient of what they give need not either
@@ -42,6 +43,21 @@ Together = Callable[[Generic, Index], list[Any]]
 def divisible(e: Dim, k: int) -> bool:
     """True if `e` is a multiple of `k` whatever its symbols are."""
     return e % k == 0 if isinstance(e, int) else all(c % k == 0 for c in e.terms.values())
+
+
+def whole_load(element: ir.Type, count: int) -> int:
+    """The elements of an aligned load of LOAD_BYTES; 0 where `count` elements are no whole number of such loads."""
+    lanes = LOAD_BYTES // element_bytes(element)
+    return lanes if count % lanes == 0 and not _is_i1(element) else 0
+
+
+def whole_place(offset: Dim, lanes: int) -> tuple[Dim, int] | None:
+    """The first element of the load of `lanes` elements that `offset` is in, and its place there; None if unknown."""
+    constant = offset if isinstance(offset, int) else offset.terms.get((), 0)
+    if not lanes or not divisible(offset - constant, lanes):
+        return None
+    place = constant % lanes
+    return offset - place, place
 
 
 def store_failure(b: LoopsBuilder, status: ir.Value, ok: ir.Value, code: int) -> None:
@@ -102,14 +118,35 @@ class ThreadValues(VectorEvaluator):
     def load_at(self, buffer: ir.Value, offset: Dim) -> ir.Value:
         if not self.varies(offset):
             return Evaluator.load_at(self, buffer, offset)
-        if self._step(offset) != 1:
-            return super().load_at(buffer, offset)
         element = ir.MemRefType(buffer.type).element_type
+        step = self._step(offset)
+        if step != 1:
+            lanes = whole_load(element, ir.MemRefType(buffer.type).shape[0])
+            near = abs(step) < lanes if isinstance(step, int) else not dims.symbols(offset) & self.vector_symbols.keys()
+            if not near:
+                return super().load_at(buffer, offset)
+            loads = [self._load_lane(buffer, self.lane(offset, k), lanes) for k in range(self.width)]
+            return self.b.value("vector.from_elements", loads, ir.VectorType.get([self.width], element))
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
         whole = self.width * element_bytes(element) == alignment.value
         if whole and self.streamed is not None and self.streamed.takes(buffer, alignment.value):
             return self.streamed.load(buffer, self.b.dim(offset), self.width)
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
+
+    def _load_lane(self, buffer: ir.Value, offset: Dim, lanes: int) -> ir.Value:
+        """One lane's element, out of the load of `lanes` elements in which it lies where that is known: others do, too."""
+        element, place = ir.MemRefType(buffer.type).element_type, whole_place(offset, lanes)
+        if place is None:
+            return Evaluator.load_at(self, buffer, offset)
+
+        def load() -> ir.Value:
+            alignment = ir.IntegerAttr.get(self.b.i64, LOAD_BYTES)
+            vector = ir.VectorType.get([lanes], element)
+            return self.b.value("vector.load", (buffer, self.b.dim(place[0])), vector, alignment=alignment)
+
+        loaded = self.remember(("whole load", buffer), (place[0],), load)
+        position = ir.DenseI64ArrayAttr.get([place[1]])
+        return self.b.value("vector.extract", (loaded,), element, static_position=position)
 
     def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
         b = self.b
@@ -274,6 +311,10 @@ def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:
 
 def _is_f32(type: ir.Type) -> bool:
     return isinstance(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type, ir.F32Type)
+
+
+def _is_i1(type: ir.Type) -> bool:
+    return isinstance(type, ir.IntegerType) and ir.IntegerType(type).width == 1
 
 
 def vector_expression(e: Dim) -> bool:

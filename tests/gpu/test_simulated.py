@@ -15,6 +15,7 @@ from support.simulate_gpu import simulate
 from lamina.dialects import interpret
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
+from lamina.passes.gpu import emit_pointwise
 from lamina.passes.pass_manager import run
 
 
@@ -124,8 +125,35 @@ def test_a_sum_of_everything_takes_two_stages():
     assert text.count("gpu.func @") == 2
 
 
+WINDOW = dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
+
+
+@pytest.mark.parametrize(("dtype", "outputs"), [("f32", 2), ("bf16", 4)])
+def test_windows_share_whole_loads(dtype, outputs, monkeypatch):
+    monkeypatch.setattr(emit_pointwise, "ENOUGH", 1)
+    text = check(graph_of("max_pool", (dtype, (2, 3, 10, 32)), **WINDOW), random((dtype, (2, 3, 10, 32))))
+    loads = [line.split(" : ")[-1] for line in text.splitlines() if ".load " in line]
+    assert (
+        len(loads) == 6 and sum("vector<" in line for line in loads) == 3
+    )  # of each row of a window: one, and one element
+    assert f"vector<{outputs}x{dtype}>" in next(line for line in text.splitlines() if "vector.store" in line)
+
+
+@pytest.mark.parametrize(("start", "whole"), [(0, True), (1, True), (3, False)])  # 3 and 5 lie in two loads
+def test_each_second_element_comes_from_whole_loads(start, whole, monkeypatch):
+    monkeypatch.setattr(emit_pointwise, "ENOUGH", 1)
+    view = graph_of("slice", ("f32", (6, 64)), sizes=(6, 16), starts=(0, start), steps=(1, 2))
+    assert ("vector.load" in check(view, random(("f32", (6, 64))))) == whole
+
+
+def test_reversed_rows_come_from_whole_loads(monkeypatch):
+    monkeypatch.setattr(emit_pointwise, "ENOUGH", 1)
+    text = check(graph_of("flip", ("bf16", (6, 64)), dims=(1,)), random(("bf16", (6, 64))))
+    assert "vector.load" in text and "memref.load" not in text
+
+
 def test_windows_are_read_side_by_side():
-    window = dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
+    window = WINDOW
     text = check(graph_of("max_pool", ("f32", (2, 3, 130, 66)), **window), random(("f32", (2, 3, 130, 66))))
     assert "vector<" not in text
 
