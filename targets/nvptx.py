@@ -34,15 +34,16 @@ KINDS = gpu.KINDS | {"matmul", "attention", "index_put", "cumsum", "cumprod"}
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
     features = target.gpu_features if isinstance(target, NvptxTarget) else frozenset()
-    rest = (EXPAND, *(OVERLAPPING if "overlap" in features else TO_NVVM))
+    float8 = ("lamina-convert-float8",) if "convert_float8" in features else ()
+    rest = (*float8, EXPAND, *(OVERLAPPING if "overlap" in features else TO_NVVM))
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", *rest)
     if kind in gpu.KINDS or plain:
         return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full stream=true}", *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
-        float8 = " float8=ocp" if "fp8" in features else ""
-        return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}{float8}}}", *rest)
+        formats = " float8=ocp" if "fp8" in features else ""
+        return (f"lamina-emit-gpu-matmul{{{wgmma} matrix={'mma' if 'mma' in features else ''}{formats}}}", *rest)
     if kind == "attention" and target.attends:
         return (f"lamina-emit-gpu-attention{{{wgmma}}}", *rest)
     raise no_kernel(target, kind)
@@ -105,6 +106,8 @@ def _target(name: str, ptx: str, capability: tuple[int, int], *features: str, al
 
 TARGETS = (
     _target("sm_80", "ptx80", (8, 0), "mma", "cp_async"),
-    _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma"),
-    _target("sm_90a", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "wgmma", "fp8", alias="cuda"),
+    _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "convert_float8"),
+    _target(
+        "sm_90a", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "convert_float8", "wgmma", "fp8", alias="cuda"
+    ),
 )

@@ -63,6 +63,8 @@ class Cast(Op, name="cast", category="pointwise"):
 
     @staticmethod
     def torch(x, dtype):
+        if dtype == "f8E4M3FN":
+            x = x.float().clamp(-448, 448)  # torch before 2.13 makes NaN of what is larger, and the frontend says so
         return x.to(getattr(pt, DTYPES[dtype].torch))
 
     @staticmethod

@@ -10,6 +10,7 @@ from support.ptx import assembled, needs_ptxas
 from support.samples import kernel_module
 
 from lamina.compiler.levels import lower_kernel
+from lamina.dialects.dtypes import FLOAT8
 from lamina.dialects.mlir_context import context
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import Graph, TensorType
@@ -91,6 +92,15 @@ def test_a_maximum_of_windows_without_positions():
 def test_one_over_a_root_is_one_instruction():
     ptx = ptx_of(graph_of("layer_norm", *[("f32", (64, 256)), ("f32", (256,)), ("f32", (256,))], dims=1, eps=1e-5))
     assert "rsqrt.approx.f32" in ptx and "sqrt.rn" not in ptx
+
+
+@pytest.mark.parametrize("source", ["f32", "bf16", "f16"])
+def test_pairs_are_rounded_to_8_bits_by_one_instruction(source):
+    """Unless the format is one that the chip does not know; infinity of e5m2 is what the instruction does not make."""
+    made = {d: ptx_of(graph_of("cast", (source, (1 << 20,)), dtype=d)) for d in FLOAT8}
+    pairs = {d: ptx.count("cvt.rn.satfinite") for d, ptx in made.items()}
+    assert pairs["f8E4M3FN"] == pairs["f8E5M2"] > 1 and not pairs["f8E4M3FNUZ"] and not pairs["f8E5M2FNUZ"]
+    assert "setp" not in made["f8E4M3FN"] and made["f8E5M2"].count("0f47700000") == 2 * pairs["f8E5M2"]  # 61440
 
 
 def test_a_function_without_implementation_is_named():
