@@ -134,9 +134,10 @@ def samples() -> None:
 
 def all_close(op: Any, s: Any, made: list[np.ndarray], expected: list[np.ndarray]) -> None:
     """Compare the results of one sample."""
+    given = [x for x in operands(s) if x is not None]
     for m, e in zip(made, expected):
-        if op.name == "matmul" and type_of(operands(s)[0]).dtype in FLOAT8:
-            assert np.all(np.abs(m - e) <= float8_error(*operands(s)))
+        if op.name == "matmul" and type_of(given[0]).dtype in FLOAT8:
+            assert np.all(np.abs(m - e) <= float8_error(*given))
         else:
             assert_close(m, e, "exact" if op.numerics == "exact" else "order")
 
