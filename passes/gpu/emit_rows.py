@@ -7,7 +7,9 @@ store the row's own results, and the elements of those that have the row's lengt
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mlir import ir
 
@@ -15,18 +17,19 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from ..loops.loop_nest import Loop, Space
+from ..loops.tensor_graph import TensorGraph
 from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
-from .probe import Probe, choose_width
+from .probe import MOST_LANES, Probe, choose_width
 from .row_values import Row
 from .stored import Stored
 from .streamed_loads import StreamedLoads
-from .thread_values import LANE, ThreadValues
+from .thread_values import LANE, ThreadValues, divisible
 
 WARP_ROW = 512  # elements up to which one wave takes a row
 PER_THREAD = 16  # elements of a longer row a thread should hold
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
-HELD = 8  # elements in each of these threads of a row of symbolic length, if it has no more
+HELD, WIDE_HELD = 8, 16  # elements in each of these threads of a row of symbolic length, if it has no more; as vectors
 FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
 FEW_THREADS = 256  # so such a row has a block, whatever its length
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
@@ -53,6 +56,20 @@ class RowPlan:
     def count(self) -> Dim:
         """How many rows there are."""
         return dims.product(l.extent for l in self.outer)
+
+    def substitute(self, sizes: Mapping[str, Dim]) -> RowPlan:
+        """The same with symbols replaced by what is known of them."""
+        outer, inner = (
+            [replace(l, extent=dims.substitute(l.extent, sizes)) for l in x] for x in (self.outer, self.inner)
+        )
+        values = {n: dims.substitute(v, sizes) for n, v in self.space.values.items()}
+        return replace(
+            self,
+            space=Space([*outer, *inner], values),
+            outer=outer,
+            inner=inner,
+            length=dims.substitute(self.length, sizes),
+        )
 
     def flat(self, ranges: Ranges, row: Dim, column: Dim) -> Dim:
         """The position in a full result of `column` of `row`."""
@@ -88,31 +105,70 @@ def _power_up(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+@dataclass
+class _Form:
+    """What one branch of a stage knows of its rows: they are whole vectors of `width` elements."""
+
+    plan: RowPlan
+    graph: TensorGraph
+    width: int
+
+
 def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     """Write the results of `plan`."""
     length, count = plan.length, plan.count
-    width = row_width(kernel, stored, plan)
-    vectors = length // width if isinstance(length, int) else length
-    threads, unroll = threads_for(length, width, kernel.wave, count)
+    given = _Form(plan, kernel.graph, row_width(kernel.graph, stored, plan))
+    threads, unroll = threads_for(length, given.width, kernel.wave, count)
     per_block = rows_per_block(threads, kernel.wave, count)
     stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
     r, lane, inside = place(stage, threads, per_block, count)
-    streamed = StreamedLoads(stage)
+    streamed, b = StreamedLoads(stage), stage.b
 
-    def body(unroll: int) -> list[ir.Value]:
-        ev = stored.evaluator(stage, Ranges({"r": count}), width)
+    def body(form: _Form, unroll: int) -> list[ir.Value]:
+        ev = stored.evaluator(stage, Ranges({"r": count}), form.width, partial(ThreadValues, graph=form.graph))
         ev.streamed = streamed
-        _emit_row(plan, ev, Row(stage, threads, lane, vectors, unroll), r, inside)
+        row = Row(stage, threads, lane, dims.floordiv(form.plan.length, form.width), unroll)
+        _emit_row(form.plan, ev, row, r, inside)
         return []
 
-    if isinstance(length, int) or not (plan.full or len(plan.keys) > 1):
-        body(unroll)
-    else:  # what the threads hold is not read again; it pays from the second element of a thread on
-        b = stage.b
-        more, held = b.dim(length - threads - 1), b.constant((HELD - 1) * threads, b.index)
-        fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))
-        b.branch(fits, [], lambda: body(HELD), lambda: body(0))
+    def held_or_read(form: _Form) -> list[ir.Value]:
+        """What the threads hold is not read again, if something would be."""
+        if not plan.full and len(plan.keys) == 1:
+            return body(form, 0)
+        unroll = HELD if form.width == 1 else -(-WIDE_HELD // form.width)
+        most, least = unroll * threads * form.width, threads if form.width == 1 else 1
+        more, held = b.dim(length - least - 1), b.constant(most - least, b.index)
+        fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))  # least < length <= most
+        return b.branch(fits, [], lambda: body(form, unroll), lambda: body(form, 0))
+
+    if isinstance(length, int):
+        body(given, unroll)
+    else:
+        wide = _in_vectors(given, stored)
+        if wide is None:
+            held_or_read(given)
+        else:
+            size, step = b.dim(length), b.constant(wide.width, b.index)
+            b.bind(str(dims.floordiv(wide.plan.length, wide.width)), b.binary("arith.divui", size, step))
+            rest = b.binary("arith.remui", size, step)
+            whole = b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+            b.branch(whole, [], lambda: held_or_read(wide), lambda: held_or_read(given))
     stage.finish()
+
+
+def _in_vectors(form: _Form, stored: Stored) -> _Form | None:
+    """The form in which rows whose length is a symbol `n` are whole vectors: `n` is `width` times another symbol."""
+    name = str(form.plan.length)
+    if name not in form.graph.symbols:
+        return None
+    width = MOST_LANES
+    while width > 1:
+        sizes = {name: width * dims.symbol(f"{name}_{width}")}
+        graph, plan = TensorGraph(form.graph.op, sizes), form.plan.substitute(sizes)
+        if row_width(graph, stored, plan) == width:
+            return _Form(plan, graph, width)
+        width //= 2
+    return None
 
 
 def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:
@@ -161,9 +217,8 @@ def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Di
     return b.bind("r", b.value("arith.minsi", (at, last), b.index)), lane, inside
 
 
-def row_width(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> int:
+def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan) -> int:
     """The lanes of a row's vectors."""
-    graph = kernel.graph
 
     def probe(width: int) -> Probe:
         ranges = Ranges({"r": plan.count, "w": dims.floordiv(plan.length, width), LANE: width})
@@ -178,9 +233,8 @@ def row_width(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> int:
             accesses.at(value, ranges.delinearize(dims.symbol("r"), graph.shape(value)))
         return accesses
 
-    length = plan.length
     values = [graph.results[i] for i in plan.full]
-    return choose_width(values, probe, lambda width: isinstance(length, int) and length % width == 0)
+    return choose_width(values, probe, lambda width: divisible(plan.length, width))
 
 
 def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:

@@ -36,10 +36,10 @@ class Stored:
         self._buffers[value] = buffer
 
     def evaluator(
-        self, stage: GpuStage, ranges: Ranges, width: int, cls: type[ThreadValues] = ThreadValues
+        self, stage: GpuStage, ranges: Ranges, width: int, make: Callable[..., ThreadValues] = ThreadValues
     ) -> ThreadValues:
         """An evaluator for `stage` that reads what is stored."""
-        ev = cls(stage, ranges, width)
+        ev = make(stage, ranges, width)
         for value, number in self._buffers.items():
             ev.known[value] = self._provider(ev, stage, value, number)
         return ev

@@ -23,7 +23,7 @@ from ..loops.literal_table import literal_table, table_type
 from ..loops.loop_nest import Loop
 from ..loops.loops_builder import LoopsBuilder
 from ..loops.reduction_loops import accumulator_kinds, reduction_loops
-from ..loops.tensor_graph import BodyOp, Generic
+from ..loops.tensor_graph import BodyOp, Generic, TensorGraph
 from .gpu_kernel import GpuStage, element_bytes
 from .streamed_loads import StreamedLoads
 
@@ -71,10 +71,14 @@ def store_failure(b: LoopsBuilder, status: ir.Value, ok: ir.Value, code: int) ->
 
 
 class ThreadValues(VectorEvaluator):
-    """The evaluator of a stage. `together` holds the reductions that the block does, by their last argument."""
+    """The evaluator of a stage. `together` holds the reductions that the block does, by their last argument.
 
-    def __init__(self, stage: GpuStage, ranges: Ranges, width: int):
-        super().__init__(stage.kernel.graph, stage.b, stage.inputs, ranges, stage.status, lanes=Lanes(LANE, width))
+    `graph` is the kernel's, of which more may be known where it is evaluated.
+    """
+
+    def __init__(self, stage: GpuStage, ranges: Ranges, width: int, graph: TensorGraph | None = None):
+        graph = graph or stage.kernel.graph
+        super().__init__(graph, stage.b, stage.inputs, ranges, stage.status, lanes=Lanes(LANE, width))
         self.stage, self.width = stage, width
         self.streamed: StreamedLoads | None = None
         self.sum_block = NEVER
@@ -251,7 +255,7 @@ class ThreadValues(VectorEvaluator):
             first = [dims.substitute(c, {LANE: 0}) for c in conditions]
             branches = (lambda: [self.vector(yes())], lambda: [self.vector(no())])
             return self.b.branch(self.all_nonnegative(first), [type], *branches)[0]
-        one = ThreadValues(self.stage, self.ranges, 1)
+        one = ThreadValues(self.stage, self.ranges, 1, self.graph)
         one.known, one.together = self.known, self.together
         lanes = [one.at(value, [self.lane(i, k) for i in at]) for k in range(self.width)]
         return self.b.value("vector.from_elements", lanes, ir.VectorType.get([self.width], element))

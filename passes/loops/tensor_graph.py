@@ -5,7 +5,7 @@ Everything that the emitters ask about an op is read through the MLIR bindings o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,18 +68,22 @@ class Generic:
 
 
 class TensorGraph:
-    """Shapes, sizes and generics of kernel function `op`."""
+    """Shapes, sizes and generics of kernel function `op`, with the symbols in `sizes` replaced by what is known of them."""
 
-    def __init__(self, op: ir.Operation):
+    def __init__(self, op: ir.Operation, sizes: Mapping[str, Dim] = {}):
         self.op = op
         self.block = op.regions[0].blocks[0]
         self.symbols = strings(op.attributes["lamina.symbols"])
         arguments = list(self.block.arguments)
         count = len(arguments) - len(self.symbols)
-        self.inputs, sizes = arguments[:count], arguments[count:]
-        self._dims: dict[ir.Value, Dim | None] = {a: dims.symbol(s) for a, s in zip(sizes, self.symbols)}
-        declared = [tuple(map(dims.parse, strings(x))) for x in ir.ArrayAttr(op.attributes["lamina.arg_dims"])]
-        self._shapes: dict[ir.Value, tuple[Dim, ...]] = dict(zip(self.inputs, declared))
+        self.inputs = arguments[:count]
+        self._dims: dict[ir.Value, Dim | None] = {
+            a: sizes.get(s, dims.symbol(s)) for a, s in zip(arguments[count:], self.symbols)
+        }
+        declared = [[dims.parse(d) for d in strings(x)] for x in ir.ArrayAttr(op.attributes["lamina.arg_dims"])]
+        self._shapes: dict[ir.Value, tuple[Dim, ...]] = {
+            a: tuple(dims.substitute(d, sizes) for d in shape) for a, shape in zip(self.inputs, declared)
+        }
         self._generics: dict[ir.Value, Generic] = {}
         self._owners: dict[ir.Value, ir.Operation | None] = {}
         self.results: list[ir.Value] = list(self.block.operations[len(self.block.operations) - 1].operands)

@@ -180,7 +180,7 @@ def test_symbolic_rows_and_columns():
     g.add_output(y)
     g.add_output(g.add("sum", y, dims=(0,), keepdim=False))
     g.add_output(g.add("add", x, y))
-    for shape in ((7, 1500), (130, 33), (3, 512), (3, 513), (2, 4096), (2, 4097)):  # held from 513 to 4096
+    for shape in ((7, 1500), (130, 33), (3, 512), (3, 513), (2, 4096), (2, 4097), (1, 8200)):  # held up to 4096, 8192 in vectors
         check(g, random(("f32", shape)), 2e-4)
 
 
