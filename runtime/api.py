@@ -12,14 +12,14 @@ A model with state (a KV cache, running statistics) called like this starts from
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .artifact import Artifact, read_artifact, reading
 from .call import Caller
-from .caller import replaced_weights
+from .caller import Session, replaced_weights
 from .errors import LaminaRuntimeError
 from .program import Constants, LoadedProgram
 
@@ -90,15 +90,23 @@ class Model:
 
         `out` is an array, or a sequence with an array for each result, that receives the results.
         """
+        if named or self._state:
+            return self.run(self.initial_state(), *args, out=out, **named)
+        return self._call(tuple(out) if isinstance(out, list) else out, *args)
+
+    def run(self, state: Iterable[np.ndarray], /, *args: Any, out: Any = None, **named: Any) -> Any:
+        """Run on arrays and a state, which is updated."""
         if named:
             args = self._caller.order(args, named)
-        if self._state:
-            args = (*args, *(a.copy() for a in self._initial()))
-        return self._call(tuple(out) if isinstance(out, list) else out, *args)
+        return self._call(tuple(out) if isinstance(out, list) else out, *args, *state)
+
+    def initial_state(self) -> list[np.ndarray]:
+        """The initial values of the inputs that are state."""
+        return [self.artifact.weight(name).copy() for name in self._state.values()]
 
     def session(self) -> Session:
         """A copy of the state that calls through it read and write."""
-        return Session(self)
+        return Session(self, self._state)
 
     def swap_weights(self, weights: Mapping[str, np.ndarray]) -> None:
         """Replace weights by name and compute again what depends on them; calls that run now finish with the old."""
@@ -113,28 +121,3 @@ class Model:
             pointers = [o.__array_interface__["data"][0] for o in owners]
             constants: Constants = self._caller.program.initialize(pointers, owners, self._caller.threads)
             self._weights, self._caller.constants = arrays, constants
-
-    def _initial(self) -> list[np.ndarray]:
-        return [self.artifact.weight(name) for name in self._state.values()]
-
-
-class Session:
-    """A model with a state of its own. Calls on one session run one after the other."""
-
-    def __init__(self, model: Model):
-        self.model = model
-        self._lock = threading.Lock()
-        self.state: dict[str, np.ndarray] = {}
-        self.reset()
-
-    def reset(self) -> None:
-        """Go back to the initial state."""
-        self.state = {name: a.copy() for name, a in zip(self.model._state, self.model._initial())}
-
-    def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
-        """Run on the state and update it; otherwise like calling the model."""
-        caller = self.model._caller
-        if named:
-            args = caller.order(args, named)
-        with self._lock:
-            return caller.call(out, *args, *self.state.values())

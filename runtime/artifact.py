@@ -26,6 +26,8 @@ from .zip_store import LOCAL, Member, read_store
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .gpu_device import Device
+
 FORMAT = "lamina"
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -53,18 +55,21 @@ class Artifact:
         """The inputs that are state, with the names of the weights they start from."""
         return dict(self._entry(entry)["state"])
 
-    def choose(self, entry: str, target: str | None = None) -> str:
-        """`target` if the entry has it, or the most demanding target that this machine can run."""
+    def choose(self, entry: str, target: str | None = None, device: Device | None = None) -> str:
+        """`target` if the entry has it, or the best that runs here: on a GPU, or on the CPU the most demanding one."""
         programs = self._entry(entry)["programs"]
         if target is not None and target not in programs:
             raise ArtifactError(f"{self.path} has no code for '{target}'; it has {', '.join(programs)}")
         candidates = [target] if target is not None else list(programs)
-        lacks = {t: machine.missing(programs[t]["arch"], programs[t]["flags"]) for t in candidates}
-        runs = [t for t in candidates if lacks[t] == []]
+        reasons = {t: _refusal(t, programs[t], device) for t in candidates}
+        runs = [t for t in candidates if not reasons[t]]
         if not runs:
-            why = "; ".join(f"{t} {_lacking(programs[t], lacks[t])}" for t in candidates)
-            raise ArtifactError(f"{self.path} has no code for this {machine.host_arch()} machine: {why}")
-        return max(runs, key=lambda t: len(programs[t]["flags"]))
+            why = "; ".join(f"{t} {reasons[t]}" for t in candidates)
+            here = device or f"this {machine.host_arch()} machine"
+            raise ArtifactError(
+                f"{self.path} has no code for {here}: {why}; 'lamina targets' shows what to compile for"
+            )
+        return max(runs, key=device.preference if device else lambda t: len(programs[t]["flags"]))
 
     def program(self, entry: str, target: str) -> tuple[dict[str, Any], bytes]:
         """The plan as a program manifest and the image of one target; the image's hash is checked."""
@@ -208,9 +213,17 @@ def _sha256(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _lacking(program: Mapping[str, Any], lacks: list[str] | None) -> str:
-    if program["arch"] in _GPUS:
-        return f"is for GPUs (load it with device='{_GPUS[program['arch']]}')"
-    if lacks is None:
+def _refusal(target: str, program: Mapping[str, Any], device: Device | None) -> str:
+    """Why a program does not run on `device` (None: this CPU), to be put after the target's name, or ""."""
+    if device is None:
+        if program["arch"] in _GPUS:
+            return f"is for GPUs (load it with device='{_GPUS[program['arch']]}')"
+        lacks = machine.missing(program["arch"], program["flags"])
+        return f"is for {program['arch']}" if lacks is None else f"needs {', '.join(lacks)}" if lacks else ""
+    if program["arch"] != device.arch:
         return f"is for {program['arch']}"
-    return f"needs {', '.join(lacks)}"
+    try:
+        device.require(target)
+    except LaminaRuntimeError as error:
+        return f"does not run: {error}"
+    return ""

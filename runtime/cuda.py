@@ -16,29 +16,16 @@ from .entry import addresses
 from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
 
 _OUT_OF_MEMORY, _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 2, 209, 200, 218, 222
-_HOST_PORTABLE_MAPPED = 3
 _ATTRIBUTE_SMS, _ATTRIBUTE_MAJOR, _ATTRIBUTE_MINOR = 16, 75, 76
 _INPUT_PTX = 1  # CU_JIT_INPUT_PTX
 _FUNCTION_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _STATIC_SHARED = 48 * 1024  # beyond this a function must ask
 # CUtensorMapDataType and CUtensorMapSwizzle
-_TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
+TENSOR_MAP_TYPES = {"u8": 0, "i8": 0, "i32": 3, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
 _TENSOR_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _Longs, _Ints = ctypes.c_uint64 * 5, ctypes.c_int * 5  # of a tensor's dims, at most; making the types takes 10 µs
 _OVERLAP_CAPABILITY, _OVERLAP_DRIVER = (9, 0), (12, 3)  # graphs have programmatic dependences from CUDA 12.3 on
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-# what native entries call (gpu_table.DRIVER_SLOTS)
-_FUNCTIONS = {
-    "current_context": "cuCtxGetCurrent",
-    "launch_kernel": "cuLaunchKernel",
-    "copy_async": "cuMemcpyAsync",
-    "move_map": "cuTensorMapReplaceAddress",
-    "graph_launch": "cuGraphLaunch",
-    "set_node": "cuGraphExecKernelNodeSetParams",
-    "is_capturing": "cuStreamIsCapturing",
-    "take_memory": "cuMemAllocFromPoolAsync",
-    "give_memory": "cuMemFreeAsync",
-}
 
 
 @functools.cache
@@ -76,8 +63,7 @@ def check(code: int, what: str) -> None:
 class Device(gpu_device.Device):
     """One GPU and its primary context."""
 
-    kind, arch, dlpack = "cuda", "nvptx64", dlpack.CUDA
-    launch_name, event_create, event_destroy = "LaunchKernel", "EventCreate", "EventDestroy_v2"
+    kind, arch, dlpack, prefix = "cuda", "nvptx64", dlpack.CUDA, "cu"
 
     def __init__(self, index: int):
         cu = driver()
@@ -137,12 +123,13 @@ class Device(gpu_device.Device):
     def check(self, code: int, what: str) -> None:
         check(code, what)
 
-    def driver_function(self, name: str) -> Any:
-        return getattr(driver(), f"cu{name}")
+    def driver(self) -> Any:
+        return driver()
 
     def functions(self) -> dict[str, int]:
-        overlapping = {"launch_overlapping": "cuLaunchKernelEx"} if self.overlaps else {}
-        return addresses(driver(), _FUNCTIONS | overlapping)
+        """Those of all devices, and two of ours."""
+        more = {"launch_overlapping": "cuLaunchKernelEx"} if self.overlaps else {}
+        return super().functions() | addresses(driver(), {"move_map": "cuTensorMapReplaceAddress", **more})
 
     def node(self, shape: Sequence[Any], parameters: int) -> KernelNode:
         """`CUDA_KERNEL_NODE_PARAMS`."""
@@ -163,27 +150,6 @@ class Device(gpu_device.Device):
                 ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)
             )
             check(code, f"copying {size} bytes")
-
-    def take(self, size: int, stream: int) -> int:
-        pointer = ctypes.c_uint64()
-        code = driver().cuMemAllocFromPoolAsync(
-            ctypes.byref(pointer), ctypes.c_size_t(max(size, 16)), ctypes.c_void_p(self.pool), ctypes.c_void_p(stream)
-        )
-        check(code, f"allocating {size} bytes on {self}")
-        return pointer.value
-
-    def give_back(self, pointer: int, stream: int) -> None:
-        driver().cuMemFreeAsync(ctypes.c_void_p(pointer), ctypes.c_void_p(stream))
-
-    def take_host(self, size: int) -> tuple[int, int]:
-        address, pointer = ctypes.c_void_p(), ctypes.c_uint64()
-        code = driver().cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
-        check(code, "allocating mapped memory")
-        check(driver().cuMemHostGetDevicePointer_v2(ctypes.byref(pointer), address, 0), "mapping memory")
-        return address.value or 0, pointer.value
-
-    def give_back_host(self, address: int) -> None:
-        driver().cuMemFreeHost(ctypes.c_void_p(address))
 
 
 class KernelNode(ctypes.Structure):
@@ -269,6 +235,11 @@ class Module(gpu_device.Module):
         return found
 
 
+def tensor_map_memory(entry: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """How a descriptor's tensor lies: not interleaved, its swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, zeros outside."""
+    return 0, _TENSOR_MAP_SWIZZLES[entry.get("swizzle", 0)], 2, 0
+
+
 class TensorMap:
     """A TMA descriptor in host memory: 128 bytes at `address`, passed to a kernel by value (docs/contracts.md, §11).
 
@@ -281,14 +252,13 @@ class TensorMap:
         self.base, rank, box = base, len(sizes), entry["box"]
         tensor = (
             ctypes.c_void_p(self.address),
-            _TENSOR_MAP_TYPES[entry["type"]],
+            TENSOR_MAP_TYPES[entry["type"]],
             rank,
             ctypes.c_void_p(base),
             _Longs(*sizes),
             _Longs(*strides),
         )
-        # not interleaved, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, zeros outside
-        memory = (0, _TENSOR_MAP_SWIZZLES[entry.get("swizzle", 0)], 2, 0)
+        memory = tensor_map_memory(entry)
         if "steps" in entry:
             corners = (_Ints(*entry[k]) for k in ("lower", "upper"))
             steps = _Ints(1, *entry["steps"], 1)

@@ -8,10 +8,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from .entry import addresses
+
 # (function, grid x y z, block x y z, dynamic shared memory, stream, parameters, None) -> error code
 Launch = Callable[..., int]
 D = TypeVar("D")
 _opening = threading.Lock()
+_HOST_PORTABLE_MAPPED = 3  # flags of host memory, the same in CUDA and HIP
+_GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
+# what native entries call (gpu_table.DRIVER_SLOTS), by CUDA's names
+FUNCTIONS = {
+    "current_context": "CtxGetCurrent",
+    "launch_kernel": "LaunchKernel",
+    "copy_async": "MemcpyAsync",
+    "graph_launch": "GraphLaunch",
+    "set_node": "GraphExecKernelNodeSetParams",
+    "is_capturing": "StreamIsCapturing",
+    "take_memory": "MemAllocFromPoolAsync",
+    "give_memory": "MemFreeAsync",
+}
 
 
 def opened(devices: dict[int, D], index: int, make: Callable[[int], D]) -> D:
@@ -102,9 +117,8 @@ class Device(ABC):
     kind: str
     arch: str
     dlpack: int
-    launch_name: str
-    event_create: str  # what `driver_function` calls the functions whose names differ beyond the prefix
-    event_destroy: str
+    prefix: str  # of the driver's functions
+    names: Mapping[str, str] = {}  # CUDA's name of a function → the driver's, where it is another
     index: int
     sms: int  # multiprocessors
     context: int  # what `current_context` of the driver (gpu_table.py) finds when the device is current
@@ -136,7 +150,7 @@ class Device(ABC):
 
     def launcher(self) -> Launch:
         """The driver's function that launches a kernel."""
-        return self.driver_function(self.launch_name)
+        return self.driver_function("LaunchKernel")
 
     def overlapping(self, shape: Sequence[Any]) -> ctypes.Structure | None:
         """Describe a launch of `shape` (see `node`) that may begin while the one before ends; None: none may."""
@@ -148,12 +162,19 @@ class Device(ABC):
         return self.driver_function("LaunchKernelEx")(ctypes.addressof(config), function, parameters, None)
 
     @abstractmethod
-    def driver_function(self, name: str) -> Any:
-        """The driver's function that CUDA calls `cu` and HIP `hip` and this name."""
+    def driver(self) -> Any:
+        """The driver's library."""
 
-    @abstractmethod
+    def driver_function(self, name: str) -> Any:
+        """The driver's function that CUDA calls `cu` and this name."""
+        return getattr(self.driver(), self._full_name(name))
+
     def functions(self) -> dict[str, int]:
         """Addresses of what native code calls, by the names in `gpu_table.DRIVER_SLOTS`; AttributeError if one lacks."""
+        return addresses(self.driver(), {word: self._full_name(name) for word, name in FUNCTIONS.items()})
+
+    def _full_name(self, name: str) -> str:
+        return self.prefix + self.names.get(name, name)
 
     @abstractmethod
     def node(self, shape: Sequence[Any], parameters: int) -> ctypes.Structure:
@@ -180,21 +201,30 @@ class Device(ABC):
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device and host memory, either way, in the order of `stream`."""
 
-    @abstractmethod
     def take(self, size: int, stream: int) -> int:
-        """The pointer of at least `size` bytes of new device memory."""
+        """The pointer of new device memory, in whole granules: kernels may read the last one of a buffer to its end."""
+        pointer, whole = ctypes.c_uint64(), ctypes.c_size_t(max(-(-size // _GRANULE) * _GRANULE, _GRANULE))
+        place = ctypes.c_void_p(self.pool), ctypes.c_void_p(stream)
+        code = self.driver_function("MemAllocFromPoolAsync")(ctypes.byref(pointer), whole, *place)
+        self.check(code, f"allocating {size} bytes on {self}")
+        return pointer.value
 
-    @abstractmethod
     def give_back(self, pointer: int, stream: int) -> None:
         """Free what `take` gave, in the order of `stream`."""
+        self.driver_function("MemFreeAsync")(ctypes.c_void_p(pointer), ctypes.c_void_p(stream))
 
-    @abstractmethod
     def take_host(self, size: int) -> tuple[int, int]:
         """Addresses, on the host and on the device, of new host memory that the device can write."""
+        address, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+        allocate, find = map(self.driver_function, ("MemHostAlloc", "MemHostGetDevicePointer_v2"))
+        code = allocate(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
+        self.check(code, "allocating mapped memory")
+        self.check(find(ctypes.byref(pointer), address, 0), "mapping memory")
+        return address.value or 0, pointer.value
 
-    @abstractmethod
     def give_back_host(self, address: int) -> None:
         """Free what `take_host` gave."""
+        self.driver_function("MemFreeHost")(ctypes.c_void_p(address))
 
 
 class Memory:

@@ -9,15 +9,15 @@ Results are `DeviceArray`s. Work goes to the default stream, or to the one given
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from . import cuda, hip
 from .artifact import Artifact
-from .caller import replaced_weights
-from .errors import ArtifactError, LaminaRuntimeError
+from .caller import Session, replaced_weights
+from .errors import LaminaRuntimeError
 from .gpu_array import DeviceArray
 from .gpu_call import GpuCaller
 from .gpu_device import Device
@@ -32,30 +32,6 @@ def parse_device(text: str) -> Device:
     if kind not in ("cuda", "hip") or not (number.isdigit() or not number):
         raise LaminaRuntimeError(f"device '{text}' is not supported; devices: cpu, cuda, cuda:N, hip, hip:N")
     return (cuda if kind == "cuda" else hip).device(int(number or 0))
-
-
-def choose(artifact: Artifact, entry: str, device: Device, target: str | None) -> str:
-    """The artifact's best target for `device`; ArtifactError says why there is none."""
-    programs = artifact.manifest["entries"].get(entry, {"programs": {}})["programs"]
-    if target is not None and target not in artifact.targets(entry):
-        raise ArtifactError(f"{artifact.path} has no code for '{target}'; it has {', '.join(programs)}")
-    gpu = [t for t, p in programs.items() if p["arch"] == device.arch and target in (None, t)]
-    if not gpu:
-        have = ", ".join(artifact.targets(entry))
-        example = {"cuda": "sm_90a", "hip": "gfx942"}[device.kind]
-        raise ArtifactError(
-            f"{artifact.path} has no code for {device}; it has {have}: compile it with --target {example}, say"
-        )
-    fitting, reasons = [], []
-    for name in gpu:
-        try:
-            device.require(name)
-            fitting.append(name)
-        except LaminaRuntimeError as error:
-            reasons.append(str(error))
-    if not fitting:
-        raise ArtifactError(f"{artifact.path}: {'; '.join(reasons)}")
-    return max(fitting, key=device.preference)
 
 
 def launcher(artifact: Artifact) -> Image | None:
@@ -76,7 +52,7 @@ class GpuModel:
 
     def __init__(self, artifact: Artifact, entry: str, device: Device, target: str | None = None, graphs: bool = False):
         self.artifact, self.entry, self.device = artifact, entry, device
-        self.target = choose(artifact, entry, device, target)
+        self.target = artifact.choose(entry, target, device)
         self.program = GpuProgram(*artifact.program(entry, self.target), device=device, name=entry)
         self.plan = self.program.plan
         self._state = artifact.state(entry)
@@ -106,9 +82,9 @@ class GpuModel:
             self._weights, self._caller.constants = arrays, constants
             self.device.synchronize()
 
-    def session(self) -> GpuSession:
+    def session(self) -> Session:
         """A copy of the state that calls through it read and write."""
-        return GpuSession(self)
+        return Session(self, self._state)
 
     def initial_state(self) -> list[DeviceArray]:
         """The initial values of the inputs that are state, on the device."""
@@ -116,26 +92,10 @@ class GpuModel:
 
     def __call__(self, *args: Any, stream: int = 0, **named: Any) -> Any:
         """Run; returns one DeviceArray, or a tuple of them. Does not wait for the device."""
-        return self.run(args, named, self.initial_state() if self._state else (), stream)
+        return self.run(self.initial_state(), *args, stream=stream, **named)
 
-    def run(self, args: Sequence[Any], named: Mapping[str, Any], state: Iterable[DeviceArray], stream: int) -> Any:
+    def run(self, state: Iterable[DeviceArray], /, *args: Any, stream: int = 0, **named: Any) -> Any:
         """Run on arrays and a state, which is updated."""
         if named or len(args) != len(self.inputs):
             args = self._caller.order(args, named, called=repr(self))
         return self._caller.call(stream, *args, *state)
-
-
-class GpuSession:
-    """A model with a state of its own on the device."""
-
-    def __init__(self, model: GpuModel):
-        self.model = model
-        self.reset()
-
-    def reset(self) -> None:
-        """Go back to the initial state."""
-        self.state = dict(zip(self.model._state, self.model.initial_state()))
-
-    def __call__(self, *args: Any, stream: int = 0, **named: Any) -> Any:
-        """Run on the state and update it."""
-        return self.model.run(args, named, self.state.values(), stream)

@@ -26,7 +26,7 @@ class _Event:
     def __init__(self, device: Device, stream: int):
         device.use()
         self._device, self._handle = device, ctypes.c_void_p()
-        made = device.driver_function(device.event_create)(ctypes.byref(self._handle), _NO_TIMING)
+        made = device.driver_function("EventCreate")(ctypes.byref(self._handle), _NO_TIMING)
         device.check(made, "making an event")
         device.check(device.driver_function("EventRecord")(self._handle, ctypes.c_void_p(stream)), "recording an event")
 
@@ -41,7 +41,7 @@ class _Event:
     def __del__(self) -> None:
         try:
             if self._handle:
-                self._device.driver_function(self._device.event_destroy)(self._handle)
+                self._device.driver_function("EventDestroy_v2")(self._handle)
         except Exception:  # the process is ending
             pass
 

@@ -12,29 +12,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import dlpack, gpu_device
-from .entry import addresses
 from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
 _OUT_OF_MEMORY, _BAD_IMAGE, _NO_DEVICE, _NO_BINARY = 2, 200, 100, 209
-_HOST_PORTABLE_MAPPED = 3
-_GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
-# what native entries call (gpu_table.DRIVER_SLOTS); a device stands for the context that HIP does not have
-_FUNCTIONS = {
-    "current_context": "hipGetDevice",
-    "launch_kernel": "hipModuleLaunchKernel",
-    "copy_async": "hipMemcpyDtoDAsync",
-    "graph_launch": "hipGraphLaunch",
-    "set_node": "hipGraphExecKernelNodeSetParams",
-    "is_capturing": "hipStreamIsCapturing",
-    "take_memory": "hipMallocFromPoolAsync",
-    "give_memory": "hipFreeAsync",
+# a device stands for the context that HIP does not have
+_NAMES = {
+    "CtxGetCurrent": "GetDevice",
+    "LaunchKernel": "ModuleLaunchKernel",
+    "MemcpyAsync": "MemcpyDtoDAsync",
+    "EventCreate": "EventCreateWithFlags",
+    "EventDestroy_v2": "EventDestroy",
+    "MemAllocFromPoolAsync": "MallocFromPoolAsync",
+    "MemFreeAsync": "FreeAsync",
+    "MemHostAlloc": "HostMalloc",
+    "MemHostGetDevicePointer_v2": "HostGetDevicePointer",
+    "MemFreeHost": "HostFree",
 }
 _COPY_DEFAULT = 4  # hipMemcpyDefault: the pointers tell the direction
 _ATTRIBUTE_MULTIPROCESSORS = 63
 # hipDeviceProp_t as `hipGetDevicePropertiesR0600` writes it, from ROCm 6.0 on
 _PROPERTIES_BYTES, _NAME_AT, _ARCH_AT, _TEXT = 4096, 0, 1160, 256
-HipError = DeviceError  # the name under which callers catch what HIP refuses
 
 
 @functools.cache
@@ -79,17 +77,10 @@ def architecture(full: str) -> str:
     return full.partition(":")[0]
 
 
-def check_architecture(target: str, device: Device) -> None:
-    """A WrongDeviceError unless code for `target` is for the chip of `device`: code objects run on one kind only."""
-    if target != device.chip:
-        raise WrongDeviceError(f"the code is for {target}, and {device} cannot run it; compile for {device.chip}")
-
-
 class Device(gpu_device.Device):
     """One GPU."""
 
-    kind, arch, dlpack = "hip", "amdgcn", dlpack.ROCM
-    launch_name, event_create, event_destroy = "ModuleLaunchKernel", "EventCreateWithFlags", "EventDestroy"
+    kind, arch, dlpack, prefix, names = "hip", "amdgcn", dlpack.ROCM, "hip", _NAMES
 
     def __init__(self, index: int):
         hip = driver()
@@ -133,12 +124,8 @@ class Device(gpu_device.Device):
     def check(self, code: int, what: str) -> None:
         check(code, what)
 
-    def driver_function(self, name: str) -> Any:
-        return getattr(driver(), f"hip{name}")
-
-    def functions(self) -> dict[str, int]:
-        """Addresses of what native code calls; there are no descriptors to move."""
-        return {**addresses(driver(), _FUNCTIONS), "move_map": 0}
+    def driver(self) -> Any:
+        return driver()
 
     def node(self, shape: Sequence[Any], parameters: int) -> KernelNode:
         """`hipKernelNodeParams`."""
@@ -148,7 +135,9 @@ class Device(gpu_device.Device):
         return KernelNode(of(*block), None, function, of(*grid), parameters, shared)
 
     def require(self, target: str) -> None:
-        check_architecture(target, self)
+        """Code objects run on one kind of chip only."""
+        if target != self.chip:
+            raise WrongDeviceError(f"the code is for {target}, and {self} cannot run it; compile for {self.chip}")
 
     def preference(self, target: str) -> Any:
         """Code runs on one kind of chip: there is nothing to prefer."""
@@ -165,29 +154,6 @@ class Device(gpu_device.Device):
                 ctypes.c_void_p(stream),
             )
             check(code, f"copying {size} bytes")
-
-    def take(self, size: int, stream: int) -> int:
-        """The pointer of new device memory, in whole granules: kernels may read the last one of a buffer to its end."""
-        pointer = ctypes.c_void_p()
-        whole = ctypes.c_size_t(max(-(-size // _GRANULE) * _GRANULE, _GRANULE))
-        code = driver().hipMallocFromPoolAsync(
-            ctypes.byref(pointer), whole, ctypes.c_void_p(self.pool), ctypes.c_void_p(stream)
-        )
-        check(code, f"allocating {size} bytes on {self}")
-        return pointer.value or 0
-
-    def give_back(self, pointer: int, stream: int) -> None:
-        driver().hipFreeAsync(ctypes.c_void_p(pointer), ctypes.c_void_p(stream))
-
-    def take_host(self, size: int) -> tuple[int, int]:
-        address, pointer = ctypes.c_void_p(), ctypes.c_void_p()
-        code = driver().hipHostMalloc(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
-        check(code, "allocating mapped memory")
-        check(driver().hipHostGetDevicePointer(ctypes.byref(pointer), address, 0), "mapping memory")
-        return address.value or 0, pointer.value or 0
-
-    def give_back_host(self, address: int) -> None:
-        driver().hipHostFree(ctypes.c_void_p(address))
 
 
 class KernelNode(ctypes.Structure):

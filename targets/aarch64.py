@@ -1,8 +1,10 @@
-"""AArch64 CPUs, on Linux: NEON at Armv8.0, SVE of any vector length, and cores by name.
+"""AArch64 CPUs, on Linux and macOS: NEON at Armv8.0, SVE of any vector length, and cores by name.
 
 Register tiles (matmul, convolution, attention) are 128 bits wide on all of them: Neoverse V1 issues four NEON or two
 256-bit SVE operations a cycle and V2's SVE has 128 bits, so wider tiles would gain nothing there. SVE shows in loops,
 which LLVM vectorises with predicates and for any length; one object runs from 128 to 2048 bits.
+
+No code uses register x18, which belongs to the system on macOS and Android: one object is for all.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def _target(
         arch="aarch64",
         triple="aarch64-unknown-linux-gnu",
         cpu=cpu,
-        attributes=attributes,
+        attributes=",".join(filter(None, ("+reserve-x18", attributes))),
         pipelines=pipeline,
         features=Features(
             vector_bits=128,

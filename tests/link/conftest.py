@@ -5,8 +5,6 @@ import ctypes
 import pytest
 from llvmlite import binding as llvm
 
-from lamina.runtime.loader import Image
-
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
 
@@ -23,8 +21,12 @@ def assemble():
 
 
 @pytest.fixture
-def dlopen():
+def dlopen(tmp_path):
+    """The system's loader, which C programs use."""
+
     def open_image(image: bytes) -> ctypes.CDLL:
-        return Image(image)._library
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"
+        path.write_bytes(image)
+        return ctypes.CDLL(str(path))
 
     return open_image

@@ -14,7 +14,7 @@ import lamina
 from lamina.runtime import entry
 from lamina.runtime.array_table import SLOT
 from lamina.runtime.errors import LaminaIndexError, LaminaRuntimeError
-from lamina.runtime.profile import profile
+from lamina.tools.profile import profile
 
 from .conftest import Function
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from lamina.runtime.call import Caller
-from lamina.runtime.profile import profile
 from lamina.runtime.program import LoadedProgram
+from lamina.tools.profile import profile
 
 from .conftest import Function
 

@@ -8,6 +8,7 @@ from support import amdgpu_code
 from support.fake_hip import OUT_OF_MEMORY, FakeHip
 
 from lamina.runtime import hip
+from lamina.runtime.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")
 
@@ -67,25 +68,25 @@ def test_a_kernel_runs_on_device_memory(fake):
 
 
 def test_what_the_emulator_refuses_is_the_error_of_the_launch(fake):
-    with pytest.raises(hip.HipError, match=r"launching: .*global_load_b32.*out of bounds.*lane 16 of wave 2"):
+    with pytest.raises(DeviceError, match=r"launching: .*global_load_b32.*out of bounds.*lane 16 of wave 2"):
         run(hip.device(0), 100, 80)
 
 
 def test_code_for_another_chip_is_refused(fake):
-    with pytest.raises(hip.HipError, match="compile for gfx1100"):
+    with pytest.raises(DeviceError, match="compile for gfx1100"):
         hip.device(0).module([amdgpu_code.compile_ir(SCALE, "gfx942")], "scale")
-    with pytest.raises(hip.HipError, match="compile for gfx1100"):
+    with pytest.raises(DeviceError, match="compile for gfx1100"):
         hip.device(0).module([b"no code" * 10], "scale")
 
 
 def test_failing_calls_say_what_failed(fake):
     device = hip.device(0)
     fake.fail["hipMallocFromPoolAsync"] = OUT_OF_MEMORY
-    with pytest.raises(hip.HipError, match=r"allocating 64 bytes.*out of memory; free device memory"):
+    with pytest.raises(DeviceError, match=r"allocating 64 bytes.*out of memory; free device memory"):
         device.allocate(64)
 
 
 def test_no_device(monkeypatch, tmp_path):
     FakeHip(devices=0).install(monkeypatch, tmp_path)
-    with pytest.raises(hip.HipError, match="no device hip:0; this machine has 0"):
+    with pytest.raises(DeviceError, match="no device hip:0; this machine has 0"):
         hip.device(0)
