@@ -14,6 +14,7 @@ from __future__ import annotations
 from string import ascii_lowercase
 
 from ..dims import Dim, ceildiv
+from ..dtypes import FLOAT8
 from ..lazy import np, pt, wide
 from ..op import Attr, Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
@@ -81,7 +82,7 @@ class Pack(Op, name="pack", category="matmul"):
 class PackedLinear(Op, name="packed_linear", category="matmul"):
     """`y[…, n] = sum_k x[…, k] * w[n, k] + bias[n]` for `n < size`, where `packed` holds `w` as `pack` leaves it.
 
-    The result of `x` in i8 or u8 and a packed i8 is i32.
+    The result of `x` in i8 or u8 and a packed i8 is i32, that of `x` in f8… and a packed bf16, which holds all of these, f32.
     """
 
     x: Operand
@@ -98,6 +99,7 @@ class PackedLinear(Op, name="packed_linear", category="matmul"):
         sample(("bf16", (3, 17)), ("bf16", (2, 17, 8)), ("bf16", (12,)), size=12),
         sample(("i8", (3, 17)), ("i8", (2, 8, 16)), None, size=7, depth=4, low=-128, high=127),
         sample(("u8", (2, 5, 32)), ("i8", (1, 32, 8)), None, size=6, low=-128, high=127),
+        sample(("f8E4M3FN", (3, 17)), ("bf16", (2, 17, 8)), None, size=12),
     )
 
     @staticmethod
@@ -108,19 +110,23 @@ class PackedLinear(Op, name="packed_linear", category="matmul"):
         )
         if x.dtype in BYTES:
             check(packed.dtype == "i8" and bias is None, f"{x.dtype} takes packed i8 and no bias")
+        elif x.dtype in FLOAT8:
+            check(packed.dtype == "bf16" and bias is None, f"{x.dtype} takes packed bf16 and no bias")
         else:
             check(x.dtype == packed.dtype, f"operands have types {x.dtype} and {packed.dtype}; cast one")
         columns = packed.shape[2] // depth
         check(packed.shape[1:] == _lines(x.shape[-1], columns, depth), f"contracts size {x.shape[-1]} with {packed.shape[1]} groups of {depth}")  # fmt: skip
         check(packed.shape[0] == ceildiv(size, columns), f"{packed.shape[0]} panels do not hold {size} columns")
         check(bias is None or (bias.shape == (size,) and bias.dtype == x.dtype), f"bias must be {x.dtype}[{size}]")
-        return TensorType("i32" if x.dtype in BYTES else x.dtype, (*x.shape[:-1], size))
+        return TensorType(_result(x.dtype), (*x.shape[:-1], size))
 
     @staticmethod
     def torch(x, packed, bias, size, depth):
         panels, lines, width = packed.shape
         w = packed.reshape(panels, lines, width // depth, depth).transpose(1, 2).reshape(-1, lines * depth)
         w = w[:size, : x.shape[-1]]
+        if x.dtype.is_floating_point and x.itemsize == 1:
+            return x.float() @ w.float().T
         if x.dtype.is_floating_point:
             return pt.nn.functional.linear(x, w, bias)
         return x.to(pt.int32) @ w.to(pt.int32).T
@@ -133,7 +139,8 @@ class PackedLinear(Op, name="packed_linear", category="matmul"):
         if x.dtype.kind in "iu":
             return x.astype(np.int32) @ w.astype(np.int32).T
         y = wide(x) @ wide(w).T
-        return (y if bias is None else y + wide(bias)).astype(x.dtype)
+        result = np.float32 if x.dtype.name.startswith("float8") else x.dtype
+        return (y if bias is None else y + wide(bias)).astype(result)
 
     @staticmethod
     def lower(b, x, packed, bias, size, depth):
@@ -142,10 +149,15 @@ class PackedLinear(Op, name="packed_linear", category="matmul"):
         w = b.permute(b.reshape(packed, (panels, lines, width // depth, depth)), (0, 2, 1, 3))
         w = b.reshape(w, (panels * (width // depth), lines * depth))
         w = b.slice(w, (0, 0), (size, x.shape[-1]), (1, 1))
-        out = "i32" if x.dtype in BYTES else x.dtype
+        out = _result(x.dtype)
         acc = b.accumulator(out)
         y = b.contract(f"{rows}z,yz->{rows}y", x, w, acc)
         return b.cast(y if bias is None else b.add(y, b.cast(bias, acc)), out)
+
+
+def _result(dtype: str) -> str:
+    """The dtype of the result for an `x` of this one."""
+    return "i32" if dtype in BYTES else "f32" if dtype in FLOAT8 else dtype
 
 
 def _lines(k: Dim, columns: int, depth: int) -> tuple[Dim, int]:

@@ -51,6 +51,19 @@ def test_scaled_products_are_as_exact_as_eagers(kind, out):
     assert error <= 2 * bar
 
 
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_weights_are_packed_once_and_follow_their_changes(rows):
+    layer = torch.nn.Module()
+    layer.w = torch.nn.Parameter(random(72, 100, dtype=FORMATS[0]), requires_grad=False)
+    layer.forward = lambda a: torch._scaled_mm(a, layer.w.t(), torch.tensor(0.5), torch.tensor(2.0))
+    a, model = random(rows, 100, dtype=FORMATS[1], seed=1), torch.compile(layer, backend="lamina")
+    for seed in (2, 3):
+        exact = a.double() @ layer.w.double().t()
+        error, bar = ((y.double() - exact).abs().max() for y in (model(a), layer(a)))
+        assert error <= 2 * bar
+        layer.w.copy_(random(72, 100, dtype=FORMATS[0], seed=seed))
+
+
 def test_what_overflows_is_as_this_torch_has_it(monkeypatch):
     """Torch before 2.13 makes NaN of what is too large for e4m3fn; 2.13 saturates."""
     from lamina.frontend import compat

@@ -52,3 +52,18 @@ func.func @main(%x: tensor<2x64xi8>, %u: tensor<2x64xui8>, %i: tensor<2x64xi32>)
   %3 = "lamina.matmul"(%i, %d) : (tensor<2x64xi32>, tensor<64x72xi32>) -> tensor<2x72xi32>
   return %0, %1, %2, %3 : tensor<2x72xi32>, tensor<2x72xi32>, tensor<2x72xi32>, tensor<2x72xi32>
 }
+
+// -----
+
+// A weight of floats of 8 bits is packed in bf16, and multiplied by either format.
+// CHECK-LABEL: func.func @main
+// CHECK: %[[w:.*]] = "lamina.weight"
+// CHECK: %[[wide:.*]] = "lamina.cast"(%{{.*}}) {dtype = bf16} : (tensor<72x64xf8E4M3FN>) -> tensor<72x64xbf16>
+// CHECK: %[[p:.*]] = "lamina.pack"(%[[wide]]) {columns = 16 : i64, depth = 1 : i64} : (tensor<72x64xbf16>) -> tensor<5x64x16xbf16>
+// CHECK: "lamina.packed_linear"(%{{.*}}, %[[p]]) {depth = 1 : i64, size = 72 : i64} : (tensor<2x64xf8E5M2>, tensor<5x64x16xbf16>) -> tensor<2x72xf32>
+func.func @main(%x: tensor<2x64xf8E5M2>) -> tensor<2x72xf32> {
+  %w = "lamina.weight"() {symbol = "w", shape = ["72", "64"], dtype = f8E4M3FN} : () -> tensor<72x64xf8E4M3FN>
+  %t = "lamina.permute"(%w) {dims = array<i64: 1, 0>} : (tensor<72x64xf8E4M3FN>) -> tensor<64x72xf8E4M3FN>
+  %0 = "lamina.matmul"(%x, %t) : (tensor<2x64xf8E5M2>, tensor<64x72xf8E4M3FN>) -> tensor<2x72xf32>
+  return %0 : tensor<2x72xf32>
+}
