@@ -16,7 +16,7 @@ MOST_TAPS = 64  # all are unrolled
 UNIT = 8  # channels, which are loaded at once
 
 
-class DepthwiseConv(Op, name="depthwise_conv", category="gather"):
+class DepthwiseConv(Op, name="depthwise_conv", category="conv"):
     """`y[n, p, c] = bias[c] + sum_k x[n, p·stride - padding + k·dilation, c] * w[k, c]` on `[N, spatial…, C]`.
 
     `conv` of as many groups as channels, where `w` is `[kernel…, C]`. Made by `lamina-channels-last`.

@@ -16,7 +16,7 @@ CHEAP = frozenset(
 # A few instructions in f32 and narrower floats on a GPU.
 _QUICK = frozenset("sqrt rsqrt reciprocal div".split())
 # Windows over spatial dims: their result is pointwise in the output, each element a reduction.
-WINDOWED = frozenset({"max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "depthwise_conv"})
+WINDOWED = frozenset({"max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"})
 _INLINE_CONSTANT = 16  # elements; more are a buffer, since a kernel would carry the data in its code
 
 

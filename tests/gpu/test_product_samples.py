@@ -18,6 +18,7 @@ ROOTS = {
     "packed_linear": "matmul",
     "conv": "conv",
     "channels_last_conv": "conv",
+    "depthwise_conv": "conv",
 }
 
 

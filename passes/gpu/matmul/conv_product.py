@@ -179,21 +179,25 @@ def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product
 
 
 def read_channels_last(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product:
-    """The product of a kernel whose root is `lamina.channels_last_conv`."""
+    """The product of a kernel whose root is `lamina.channels_last_conv`, or `lamina.depthwise_conv`: K is the taps then."""
     x, w = root.operands[0], root.operands[1]
     images, *sizes, channels = graph.shape(x)
-    outputs, *kernel, _ = w_shape = graph.shape(w)
+    w_shape = graph.shape(w)
     if not all(isinstance(n, int) for n in w_shape):
         raise NotImplementedError("a convolution with symbolic channels or kernel sizes")
-    windows, space = _windows(root, sizes, kernel), tuple(range(1, len(w_shape)))
+    if root.name == "lamina.depthwise_conv":
+        (*kernel, outputs), channels, own = w_shape, 1, len(w_shape) - 1
+    else:
+        (outputs, *kernel, _), own = w_shape, 0
+    windows, space = _windows(root, sizes, kernel), tuple(d for d in range(len(w_shape)) if d != own)
     product = Product(
         root=root,
         a=PatchRows(x, (), (), (), strided_view(x, shapes), groups=1, channels=channels, windows=windows),  # type: ignore[arg-type]
-        b=Side(w, (), (0,), space, strided_view(w, shapes)),
+        b=Side(w, (), (own,), space, strided_view(w, shapes)),
         bias=root.operands[2] if len(root.operands) > 2 else None,
         batch=(),
         rows=(images, *(w.out for w in windows)),
-        k=dims.product(w_shape[1:]),
+        k=dims.product(w_shape[d] for d in space),
         n=outputs,
         dtype=str(ir.RankedTensorType(x.type).element_type),
         result=(images, *(w.out for w in windows), outputs),

@@ -4,6 +4,7 @@ Which code computes a product, in this order:
 
 | code | where |
 |---|---|
+| `depthwise` | convolutions of each channel by itself |
 | `rows` | at most 16 rows of floats that tensor cores do not take, or not from where B lies |
 | `hopper/wgmma` | 16-bit operands, or f32 as three TF32 products, on chips with wgmma and TMA, where the product is large; 8-bit floats |
 | `waves` | f16, bf16 and f32 by the matrix instructions of waves: AMD's, and `mma.sync` |
@@ -21,6 +22,7 @@ from ...loops.tensor_graph import TensorGraph
 from ...registry import register
 from ..gpu_kernel import WARP, GpuKernel
 from .conv_product import GroupWeights
+from .depthwise import DepthwiseConv
 from .matrix_units import Unit, unit_for
 from .mma_sync import MMA_SYNC
 from .multistage import MultistageProduct
@@ -69,6 +71,9 @@ def emit_gpu_matmul(
 
 def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None:
     if any(n == 0 for n in product.shape):
+        return
+    if product.root.name == "lamina.depthwise_conv":
+        DepthwiseConv(kernel, product).emit()
         return
     few = isinstance(product.m, int) and product.m <= FEW
     factors = product.dtype in ("bf16", "f16") or product.tf32 and product.dtype == "f32" and not few

@@ -9,6 +9,7 @@
 | `packed_linear(x, packed, bias)` | none | the same | the same | `size` of the panels' columns, packed `[P, K, C]` |
 | `conv(x, w, bias)` | images, and groups | output channels of a group | channels and kernel | output positions (`conv_product`) |
 | `channels_last_conv(x, w, bias)` | none | images and output positions | kernel and channels | output channels |
+| `depthwise_conv(x, w, bias)` | none | images and output positions | kernel | channels |
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def read_product(graph: TensorGraph) -> Product:
         from .conv_product import read_conv
 
         return read_conv(graph, root, shapes)
-    if root.name == "lamina.channels_last_conv":
+    if root.name in ("lamina.channels_last_conv", "lamina.depthwise_conv"):
         from .conv_product import read_channels_last
 
         return read_channels_last(graph, root, shapes)
