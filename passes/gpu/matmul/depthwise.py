@@ -175,13 +175,13 @@ def best_run(last: Window, rows: Dim) -> int:
     """How many outputs in a row a thread computes, of `rows` rows: what takes the least time, if threads are few or many."""
     if not isinstance(last.out, int):
         return MOST_RUN // 2
+    out, rows = last.out, rows if isinstance(rows, int) else MANY
 
     def cost(run: int) -> float:
         columns = (run - 1) * last.stride + (last.kernel - 1) * last.dilation + 1
-        threads = rows * -(-last.out // run) if isinstance(rows, int) else MANY
-        return (2 * columns + last.kernel * (1 + run)) * max(
-            1.0, threads / MANY
-        )  # two instructions a load, and products
+        threads = rows * -(-out // run)
+        each = 2 * columns + last.kernel * (1 + run)  # two instructions a load, and products
+        return each * max(1.0, threads / MANY)
 
     return min(range(1, min(MOST_RUN, last.out) + 1), key=lambda run: (cost(run), run))
 
