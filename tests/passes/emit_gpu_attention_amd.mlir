@@ -9,7 +9,7 @@
 // CHECK-COUNT-8: vector.load {{.*}} {alignment = 16 : i64} : memref<16384xbf16, #gpu.address_space<workgroup>>, vector<8xbf16>
 // CHECK: amdgpu.lds_barrier
 // CHECK: scf.for
-// CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<33554432xbf16, #gpu.address_space<global>>, vector<8xbf16>
+// CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<33554432xbf16, strided<[1], offset: ?>, #gpu.address_space<global>>, vector<8xbf16>
 // CHECK: amdgpu.sched_barrier
 // CHECK-COUNT-64: amdgpu.mfma 16x16x16 {{.*}} : vector<4xbf16>, vector<4xbf16>, vector<4xf32>
 // CHECK: arith.maxnumf
@@ -18,7 +18,7 @@
 // CHECK: arith.bitcast {{.*}} : vector<8xi16> to vector<8xbf16>
 // CHECK: amdgpu.sched_barrier
 // CHECK: vector.store {{.*}} : memref<16384xbf16, #gpu.address_space<workgroup>>, vector<2xbf16>
-// CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<33554432xbf16, #gpu.address_space<global>>, vector<8xbf16>
+// CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<33554432xbf16, strided<[1], offset: ?>, #gpu.address_space<global>>, vector<8xbf16>
 // CHECK: amdgpu.lds_barrier
 // CHECK-COUNT-64: amdgpu.mfma 16x16x16 {{.*}} : vector<4xbf16>, vector<4xbf16>, vector<4xf32>
 // CHECK: amdgpu.lds_barrier

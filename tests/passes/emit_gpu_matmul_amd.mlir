@@ -1,19 +1,24 @@
 // RUN: lamina opt %s --passes "lamina-emit-gpu-matmul{wave=64 matrix=mfma}" | filecheck %s
 
-// Four waves of 64 compute 128 x 128. The next tile is loaded before the products, which nothing is moved across, and
-// goes to the other buffer after them. A lane has four neighbouring columns and stores them at once.
+// Four waves of 64 compute 256 x 128. The next tile is loaded before the products, which nothing is moved across, from a
+// base that all threads share, and stored when all waves have read this one. A lane has four neighbouring columns and
+// stores them at once.
 // CHECK-LABEL: gpu.module @linear
 // CHECK: gpu.func @linear_0(
-// CHECK-SAME: workgroup({{.*}} : memref<8192xbf16, #gpu.address_space<workgroup>> {llvm.align = 16 : i64}, {{.*}} : memref<8192xbf16, #gpu.address_space<workgroup>> {{{.*}}})
-// CHECK-SAME: known_block_size = array<i32: 256, 1, 1>, lamina.args = ["buffer:0", "buffer:1", "buffer:2", "buffer:3"], lamina.grid = ["1024", "1", "1"]
-// CHECK-COUNT-2: vector.load {{.*}} {alignment = 16 : i64} : memref<16777216xbf16, #gpu.address_space<global>>, vector<8xbf16>
+// CHECK-SAME: workgroup({{.*}} : memref<8192xbf16, #gpu.address_space<workgroup>> {llvm.align = 16 : i64}, {{.*}} : memref<4096xbf16, #gpu.address_space<workgroup>> {{{.*}}})
+// CHECK-SAME: known_block_size = array<i32: 256, 1, 1>, lamina.args = ["buffer:0", "buffer:1", "buffer:2", "buffer:3"], lamina.grid = ["512", "1", "1"]
+// CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<16777216xbf16, strided<[1], offset: ?>, #gpu.address_space<global>>, vector<8xbf16>
 // CHECK: amdgpu.lds_barrier
 // CHECK: scf.for
-// CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<16777216xbf16, #gpu.address_space<global>>, vector<8xbf16>
+// CHECK: %[[BASE:.*]] = memref.reinterpret_cast
+// CHECK-COUNT-4: vector.load %[[BASE]]{{.*}} {alignment = 16 : i64}
+// CHECK-COUNT-2: vector.load {{.*}} {alignment = 16 : i64} : memref<16777216xbf16, strided<[1], offset: ?>, #gpu.address_space<global>>, vector<8xbf16>
 // CHECK: amdgpu.sched_barrier
 // CHECK-COUNT-8: vector.load {{.*}} {alignment = 16 : i64} : memref<8192xbf16, #gpu.address_space<workgroup>>, vector<8xbf16>
-// CHECK-COUNT-32: amdgpu.mfma 16x16x16 {{.*}} : vector<4xbf16>, vector<4xbf16>, vector<4xf32>
+// CHECK-COUNT-4: vector.load {{.*}} {alignment = 16 : i64} : memref<4096xbf16, #gpu.address_space<workgroup>>, vector<8xbf16>
+// CHECK-COUNT-64: amdgpu.mfma 16x16x16 {{.*}} : vector<4xbf16>, vector<4xbf16>, vector<4xf32>
 // CHECK: amdgpu.sched_barrier
+// CHECK: amdgpu.lds_barrier
 // CHECK-COUNT-4: vector.store {{.*}} {alignment = 16 : i64} : memref<8192xbf16, #gpu.address_space<workgroup>>, vector<8xbf16>
 // CHECK: amdgpu.lds_barrier
 // CHECK: scf.yield

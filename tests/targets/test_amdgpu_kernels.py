@@ -180,6 +180,29 @@ def test_a_product_of_symbolic_rows(case, chip, fake):
     check(g, fake, [rng.standard_normal(s).astype(np.float16) for s in ((m, k), (n, k))], 4)
 
 
+LARGE = {
+    "whole": product("f16", (96,), 256, 128, 64, "matmul"),
+    "ragged_of_three_steps": product("bf16", (96,), 200, 100, 90, "matmul"),
+    "one_step": product("f16", (), 24 * 250, 4 * 120, 24),
+}
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips(LARGE))
+def test_large_tiles(case, chip, fake):
+    """Of 256 x 128, which are taken where there are enough of them."""
+    check(LARGE[case], fake, scale=4)
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips([70, 128, 33]))
+def test_a_product_of_symbolic_k(case, chip, fake):
+    """With an odd or even number of steps, the last of them whole or not."""
+    g = Graph(symbols=[Symbol("s0", input=0, dim=1)])
+    x, y = (g.add_input(n, TensorType("f16", s)) for n, s in (("x", (64, symbol("s0"))), ("y", (symbol("s0"), 64))))
+    g.add_output(g.add("matmul", x, y))
+    rng = np.random.default_rng(0)
+    check(g, fake, [rng.standard_normal(s).astype(np.float16) for s in ((64, case), (case, 64))], 4)
+
+
 def convolution(dtype, channels, size=3, stride=1, dilation=1, groups=1):
     g, pair = Graph(), lambda n: (n, n)
     x, w, b = (

@@ -116,20 +116,21 @@ class WaveAttention:
         self.room = room = self.stage.shared(ir.RankedTensorType(k.a.value.type).element_type, total)
         head = dims.symbol("batch")
         shared = self.b.bind("shared", self.b.dim(dims.floordiv(head, a.gqa)))
-        tile = lambda p, count, depth, batch: TileOperand(self.stage, p, p.a, count, depth, batch, room, tiles.padded)
+        tile = lambda p, count, depth, batch: TileOperand(
+            self.stage, p, p.a, count, depth, batch, room, tiles.padded, self.unit.scalars
+        )
         self.q = tile(a.rows_of_queries, tiles.rows, tiles.depth, head)
         self.k = tile(k, tiles.keys, tiles.depth, shared)
         self.v = tile(turned, tiles.depth, tiles.keys, shared)
+        self.q.share(self.block_row, a.product.m)
 
     # -- tiles of keys ---------------------------------------------------------------------------------------------
     def _attend(self) -> tuple[RowState, list[ir.Value]]:
         """Maxima, totals and sums after all keys."""
         b, tiles = self.b, self.tiles
-        zero = b.constant(0, b.index)
         queries = self._queries()
         low, whole, end = self._key_tiles()
-        first = b.constant(0, b.index) if low == 0 else b.dim(tiles.keys * low)
-        self.k.store(self.k.load(first, zero), self.k_start)
+        self.k.store(self.k.load(tiles.keys * low, 0), self.k_start)
         self._barrier()
         softmax, fragments = self.softmax, tiles.fragments
         top, total = [softmax.constant(float("-inf"))] * fragments, [softmax.constant(0.0)] * fragments
@@ -140,6 +141,7 @@ class WaveAttention:
                 continue
 
             def tile(t: Dim, carried: list[ir.Value], edge: bool = edge) -> list[ir.Value]:
+                self._share(t, dims.ceildiv(self.attention.keys, tiles.keys))
                 return self._tile(t, end, edge, queries, carried)
 
             state = b.loop_carried("edge" if edge else "t", first, high, state, tile, kept=True)
@@ -147,7 +149,7 @@ class WaveAttention:
 
     def _key_tiles(self) -> tuple[Dim, Dim, Dim]:
         """The first tile of keys, the first that may be masked, and the end."""
-        b, tiles, keys, causal = self.b, self.tiles, self.attention.product.k, self.attention.causal
+        tiles, keys, causal = self.tiles, self.attention.product.k, self.attention.causal
         low, end = key_range(keys, tiles.keys, tiles.splits, causal, self.block_row + tiles.rows, self.part)
         before = dims.dim_min(self.block_row + 1, keys) if causal else keys
         whole = dims.floordiv(before, tiles.keys)
@@ -155,13 +157,24 @@ class WaveAttention:
             whole = 0  # two bodies in a row would need the registers of both
         if tiles.splits != 1:
             whole = dims.dim_min(dims.dim_max(whole, low), end)
-        bind = lambda x: x if isinstance(x, int) else b.bind_unique("keys", b.dim(x))
-        return bind(low), bind(whole), bind(end)
+        return self._bound(low), self._bound(whole), self._bound(end)
+
+    def _bound(self, tile: Dim) -> Dim:
+        """A number of a tile of keys, or of tiles, as a symbol of its own."""
+        if isinstance(tile, int):
+            return tile
+        symbol = self.b.bind_unique("keys", self.b.dim(tile))
+        self._share(symbol, dims.ceildiv(self.attention.keys, self.tiles.keys) + 1)
+        return symbol
+
+    def _share(self, tile: Dim, end: Dim) -> None:
+        """State that number `tile` of keys is below `end` and the same in all threads."""
+        self.k.share(tile, end)
+        self.v.share(tile, end)
 
     def _queries(self) -> list[list[ir.Value]] | None:
         """What this lane holds of Q, by 16 rows and steps; None where it is read as it is needed."""
-        b = self.b
-        self.q.store(self.q.load(b.dim(self.block_row), b.constant(0, b.index)), 0)
+        self.q.store(self.q.load(self.block_row, 0), 0)
         if not self.tiles.held:
             return None
         self._barrier()
@@ -193,9 +206,9 @@ class WaveAttention:
     def _tile(
         self, t: Dim, end: Dim, edge: bool, queries: list[list[ir.Value]] | None, carried: list[ir.Value]
     ) -> list[ir.Value]:
-        b, tiles, fragments = self.b, self.tiles, self.tiles.fragments
+        tiles, fragments = self.tiles, self.tiles.fragments
         before, sums = row_state(carried[: 2 * fragments]), carried[2 * fragments :]
-        values = self.v.load(b.constant(0, b.index), b.dim(tiles.keys * t))
+        values = self.v.load(0, tiles.keys * t)
         self._keep_order()
         scores = self.edges.masked(self._scores(queries), dims.symbol("batch"), self.lane_row, t, edge)
         step = self.softmax.step(scores, before)
@@ -207,7 +220,7 @@ class WaveAttention:
         weights = self._weights(step.weights)
         self._keep_order()
         self.v.store(values, self.v_start)
-        following = self.k.load(b.dim(tiles.keys * dims.dim_min(t + 1, end - 1)), b.constant(0, b.index))
+        following = self.k.load(tiles.keys * dims.dim_min(t + 1, end - 1), 0)
         self._barrier()
         sums = self._products(sums, corrections, weights)
         self._keep_order()
@@ -344,7 +357,7 @@ class WaveAttention:
 
     def _keep_order(self) -> None:
         """Let the scheduler move nothing across: it would wait for loads where they begin."""
-        if self.unit.barrier == "amdgpu.lds_barrier":  # an AMD GPU
+        if self.unit.scalars:
             opts = self.b.attribute("#amdgpu.sched_barrier_opt<none>")
             self.b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
 

@@ -51,6 +51,11 @@ class Unit:
     barrier: str = "amdgpu.lds_barrier"
 
     @property
+    def scalars(self) -> bool:
+        """True for AMD's GPUs, whose waves have scalar registers for what their lanes share."""
+        return self.barrier == "amdgpu.lds_barrier"
+
+    @property
     def group(self) -> int:
         """Columns of the D that together are whole steps of K."""
         return max(self.step, SIDE)
@@ -102,15 +107,12 @@ class Unit:
 
     def settled(self, b: LoopsBuilder, d: ir.Value) -> ir.Value:
         """`d`, computed here: LLVM would move WMMA, which needs all lanes, into a branch that only some lanes take."""
-        if self.op != "amdgpu.wmma":
-            return d
-        attributes = {
-            "asm_string": ir.StringAttr.get(""),
-            "constraints": ir.StringAttr.get("=v,0"),
-            "asm_dialect": ir.IntegerAttr.get(b.i64, 0),
-            "has_side_effects": ir.UnitAttr.get(),
-        }
-        return b.op("llvm.inline_asm", (d,), [d.type], attributes).result
+        return _through_nothing(b, d, "v") if self.op == "amdgpu.wmma" else d
+
+    def opaque(self, b: LoopsBuilder, x: ir.Value) -> ir.Value:
+        """An index that all lanes share, of which LLVM knows nothing."""
+        word = b.value("arith.index_cast", (x,), b.i32)
+        return b.value("arith.index_cast", (_through_nothing(b, word, "s"),), b.index)
 
     def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
         """What a lane has of D as neighbouring columns of one row, from `place` on."""
@@ -195,6 +197,17 @@ _UNITS: dict[tuple[str, str], Unit] = {
     ("wmma2", "f8"): Unit("amdgpu.wmma", k=16, read=16, step=32, results=8),
     ("wmma2", "f32"): _FMA,
 }
+
+
+def _through_nothing(b: LoopsBuilder, x: ir.Value, registers: str) -> ir.Value:
+    """`x` after no instructions that LLVM looks into, in vector ("v") or scalar registers ("s")."""
+    attributes = {
+        "asm_string": ir.StringAttr.get(""),
+        "constraints": ir.StringAttr.get(f"={registers},0"),
+        "asm_dialect": ir.IntegerAttr.get(b.i64, 0),
+        "has_side_effects": ir.UnitAttr.get(),
+    }
+    return b.op("llvm.inline_asm", (x,), [x.type], attributes).result
 
 
 def _element(b: LoopsBuilder, vector: ir.Value, k: int) -> ir.Value:

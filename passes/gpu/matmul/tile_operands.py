@@ -20,13 +20,14 @@ from typing import Any
 from mlir import ir
 
 from ....dialects import dims
-from ....dialects.dims import Dim
+from ....dialects.dims import Dim, Expr
 from ...loops.evaluate_walk import Walk
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage, element_bytes
 from ..probe import Probe, choose_width
+from ..scalar_bases import ScalarBases
 from ..stored import Stored
-from ..thread_values import LANE
+from ..thread_values import LANE, ThreadValues
 from .conv_product import Patches
 from .problem import Product, Side
 
@@ -40,11 +41,14 @@ def tile_size(count: int, depth: int, bytes: int, padded: bool = False) -> int:
 
 
 class TileOperand:
-    """One side of `product`, batch `batch` of it (a bound symbol): tiles in `room`, a buffer of shared memory."""
+    """One side of `product`, batch `batch` of it (a bound symbol): tiles in `room`, a buffer of shared memory.
+
+    `scalars`: what threads share of addresses goes to scalar registers.
+    """
 
     def __init__(
         self, stage: GpuStage, product: Product, side: Side, count: int, depth: int, batch: Dim, room: ir.Value,
-        padded: bool = False,
+        padded: bool = False, scalars: bool = False,
     ):  # fmt: skip
         self.stage, self.product, self.side, self.count, self.depth = stage, product, side, count, depth
         self.batch, self.room, self.padded = batch, room, padded
@@ -58,7 +62,10 @@ class TileOperand:
         word = max(1, 4 // element_bytes(self.element))
         self.together = 1 if self.along_k else word if self.width > 1 else self.chunk
         self.size = tile_size(count, depth, element_bytes(self.element), padded)
-        self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width)
+        self._places: dict[int, tuple[Expr, Expr]] = {}
+        values = ScalarBases if scalars else ThreadValues
+        self.ev = Stored().evaluator(stage, self._ranges(self.along_k, self.width), self.width, values)
+        self.share(batch, product.batches)
 
     def _ranges(self, along_k: bool, width: int) -> Ranges:
         ranges = Ranges({str(self.batch): self.product.batches})
@@ -93,8 +100,14 @@ class TileOperand:
 
         return choose_width([self.side.value], probe, fits)
 
+    def share(self, symbol: Dim, end: Dim) -> None:
+        """State that `symbol`, of the places that loads begin at, is below `end` and equal in all threads of a block."""
+        self.ev.ranges.add(str(symbol), end)
+        if isinstance(self.ev, ScalarBases):
+            self.ev.shared.add(str(symbol))
+
     # -- global memory -> registers -> shared memory ---------------------------------------------------------------
-    def load(self, first: ir.Value, k0: ir.Value) -> list[list[ir.Value]]:
+    def load(self, first: Dim, k0: Dim) -> list[list[ir.Value]]:
         """This thread's vectors of the tile from row `first` and `k0` on: lists of `together` with neighbouring k."""
         return [self._load(first, k0, unit) for unit in range(self._units())]
 
@@ -102,58 +115,51 @@ class TileOperand:
         size = self.width * self.together
         return -(-self.count * self.depth // size // self.stage.threads)
 
-    def _place(self, unit: int) -> tuple[ir.Value, ir.Value]:
-        """Row and k in the tile of a thread's vectors: neighbouring threads take neighbouring k, of patches rows."""
-        b = self.stage.b
-        across = self.depth // (self.width if self.along_k else self.together)
-        total = self.count * self.depth // (self.width * self.together)
-        at = b.binary("arith.addi", self.stage.thread(), b.constant(unit * self.stage.threads, b.index))
-        if (unit + 1) * self.stage.threads > total:  # too many threads: the last ones do the same
-            at = b.value("arith.minsi", (at, b.constant(total - 1, b.index)), b.index)
-        if not self.side.vectors:
-            across = self.count
-        row = b.binary("arith.divui", at, b.constant(across, b.index))
-        k = b.binary("arith.remui", at, b.constant(across, b.index))
-        if not self.side.vectors:
-            row, k = k, row
-        scale_row, scale_k = (1, self.width) if self.along_k else (self.width, self.together)
-        return (
-            b.binary("arith.muli", row, b.constant(scale_row, b.index)),
-            b.binary("arith.muli", k, b.constant(scale_k, b.index)),
-        )
+    @property
+    def _steps(self) -> tuple[int, int]:
+        """The rows and k that a thread loads at once."""
+        return (1, self.width) if self.along_k else (self.width, self.together)
 
-    def _load(self, first: ir.Value, k0: ir.Value, unit: int) -> list[ir.Value]:
-        b = self.stage.b
+    def _place(self, unit: int) -> tuple[Expr, Expr]:
+        """A thread's row and k in the tile, in `_steps`: neighbouring threads take neighbouring k, of patches rows."""
+        if unit in self._places:
+            return self._places[unit]
+        b, threads = self.stage.b, self.stage.threads
+        rows, across = (n // step for n, step in zip((self.count, self.depth), self._steps))
+        at = b.binary("arith.addi", self.stage.thread(), b.constant(unit * threads, b.index))
+        if (unit + 1) * threads > rows * across:  # too many threads: the last ones do the same
+            at = b.dim(dims.dim_min(b.bind_unique("at", at, b.value_level(at)), rows * across - 1))
+        inner = b.constant(across if self.side.vectors else rows, b.index)
+        parts = b.binary("arith.divui", at, inner), b.binary("arith.remui", at, inner)
+        row, k = parts if self.side.vectors else parts[::-1]
+        self._places[unit] = self._symbol("own", row, rows), self._symbol("own", k, across)
+        return self._places[unit]
+
+    def _load(self, first: Dim, k0: Dim, unit: int) -> list[ir.Value]:
         row, k = self._place(unit)
-        row = self._within(b.binary("arith.addi", first, row), self.extent, self.count)
-        k = b.binary("arith.addi", k0, k)
-        width = b.constant(self.width, b.index)
-        if not self.along_k:
-            row = b.binary("arith.divui", row, width)
-        row_symbol = self._symbol("row", row, self._ranges(self.along_k, self.width).ends["row"])
+        row = self._within(dims.floordiv(first, self._steps[0]) + row)
         each, size = (1, self.width) if self.along_k else (self.together, 1)
+        k = dims.floordiv(k0, size) + each * k
         if isinstance(self.product.k, int) and self.product.k % each == 0:  # all of them exist, or none
-            step, mask = self._steps(k, each * size)
-            return [self._element(row_symbol, each * step + j, mask) for j in range(each)]
-        made = []
-        for j in range(each):
-            step, mask = self._steps(b.binary("arith.addi", k, b.constant(j, b.index)), size)
-            made.append(self._element(row_symbol, step, mask))
-        return made
+            k, mask = self._before_end(k, size, each)
+            return [self._element(row, k + j, mask) for j in range(each)]
+        return [self._element(row, *self._before_end(k + j, size)) for j in range(each)]
 
-    def _steps(self, k: ir.Value, size: int) -> tuple[Dim, ir.Value | None]:
-        """`k` counted in steps of `size`, 0 beyond the end, and whether it is before the end."""
-        b, end = self.stage.b, self.product.k
-        mask = None
-        if not isinstance(end, int) or end % self.depth != 0:
-            mask = b.value("arith.cmpi", (k, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
-            k = b.value("arith.select", (mask, k, b.constant(0, b.index)), b.index)
-        step = b.binary("arith.divui", k, b.constant(size, b.index))
-        return self._symbol("k", step, dims.floordiv(end, size)), mask
+    def _before_end(self, k: Dim, size: int, each: int = 1) -> tuple[Dim, ir.Value | None]:
+        """`k` (counted in steps of `size`, a multiple of `each`), 0 beyond the end, and whether it is before the end."""
+        b, end = self.stage.b, dims.floordiv(self.product.k, size)
+        if isinstance(self.product.k, int) and self.product.k % self.depth == 0:
+            return k, None
+        at = b.dim(k)
+        mask = b.value("arith.cmpi", (at, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
+        at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
+        at = b.binary("arith.divui", at, b.constant(each, b.index)) if each > 1 else at
+        return each * self._symbol("k", at, dims.floordiv(end, each)), mask
 
-    def _symbol(self, name: str, value: ir.Value, end: Dim) -> Dim:
+    def _symbol(self, name: str, value: ir.Value, end: Dim) -> Expr:
         """A new symbol for a place below `end`."""
-        symbol = self.stage.b.bind_unique(name, value)
+        b = self.stage.b
+        symbol = b.bind_unique(name, value, b.value_level(value))
         self.ev.ranges.add(str(symbol), end)
         return symbol
 
@@ -172,19 +178,19 @@ class TileOperand:
             return value
         return b.value("arith.select", (mask, value, b.constant(0, value.type)), value.type)
 
-    def _within(self, row: ir.Value, extent: Dim, tile: int) -> ir.Value:
-        """`row`, or the last one (the last vector's first) beyond the end."""
-        b = self.stage.b
-        if isinstance(extent, int) and extent % tile == 0:
+    def _within(self, row: Dim) -> Dim:
+        """`row`, counted in steps, or the last one beyond the end."""
+        if isinstance(self.extent, int) and self.extent % self.count == 0:
             return row
-        last = b.binary("arith.subi", b.dim(extent), b.constant(1 if self.along_k else self.width, b.index))
-        return b.value("arith.minsi", (row, last), b.index)
+        end = dims.floordiv(self.extent, self._steps[0])
+        return self._symbol("row", self.stage.b.dim(dims.dim_min(row, end - 1)), end)
 
-    def store(self, vectors: list[list[ir.Value]], start: Dim) -> None:
+    def store(self, vectors: list[list[ir.Value]], start: int) -> None:
         """Write what `load` gave to a tile from element `start` of the room on."""
-        b = self.stage.b
+        b, (row_step, k_step) = self.stage.b, self._steps
         for unit, group in enumerate(vectors):
-            row, k = self._place(unit)
+            places = self._place(unit)
+            row, k = b.dim(row_step * places[0]), b.dim(k_step * places[1])
             if self.along_k:
                 self._write(group[0], self._address(start, row, k))
                 continue
@@ -211,7 +217,7 @@ class TileOperand:
         b.op("vector.store", (value, self.room, at), attributes={"alignment": ir.IntegerAttr.get(b.i64, size)})
 
     # -- shared memory -> matrix unit ------------------------------------------------------------------------------
-    def read(self, start: Dim, row: ir.Value, k: ir.Value, count: int) -> ir.Value:
+    def read(self, start: int, row: ir.Value, k: ir.Value, count: int) -> ir.Value:
         """`count` elements along K of a row of the tile at `start`, in pieces of up to 16 bytes."""
         b, pieces = self.stage.b, []
         size = min(count, self.chunk)
@@ -225,7 +231,7 @@ class TileOperand:
         order = ir.DenseI64ArrayAttr.get(list(range(count)))
         return b.value("vector.shuffle", pieces, ir.VectorType.get([count], self.element), mask=order)
 
-    def _address(self, start: Dim, row: ir.Value, k: ir.Value) -> ir.Value:
+    def _address(self, start: int, row: ir.Value, k: ir.Value) -> ir.Value:
         """Where element (row, k) of the tile at `start` lies."""
         b, size = self.stage.b, self.stage.b.constant(self.chunk, self.stage.b.index)
         if self.padded:

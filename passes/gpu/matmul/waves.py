@@ -5,9 +5,13 @@ A block computes `rows` x `columns` of the result, its waves parts of it, as 16 
     load tile 0, store it to buffer 0, barrier
     for t = 0 .. tiles:
         load tile t + 1 into registers               in flight during the products
-        products of buffer t % 2
-        store tile t + 1 to buffer (t + 1) % 2       last read before the barrier of the step before
+        products of buffer t % buffers
+        barrier, where there is one buffer
+        store tile t + 1 to buffer (t + 1) % buffers
         barrier
+
+With two buffers a loop's body has two steps, so that places in shared memory are constants. CDNA's 64 kB hold two blocks
+of large tiles with one buffer each: while a block stores, the other multiplies. RDNA's 128 kB hold two of both.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from .wave_results import WaveResults
 
 DEPTH = 64  # bytes of K in a tile
 LEAST_CHANNELS = 8  # of a group of a convolution's results: half the rows of a fragment
+BUFFERS = {64: 1, 32: 2}  # of shared memory, by the width of a wave
 BUSY = 96  # blocks that keep the smallest of the GPUs at work
 
 
@@ -42,18 +47,21 @@ class Tile:
 
 
 _SMALL, _MEDIUM = Tile(16, 64, 1, 4), Tile(64, 64, 2, 2)
-_LARGE = {64: Tile(128, 128, 2, 2), 32: Tile(128, 128, 4, 2)}  # by the width of a wave: a lane's results fit
+# Large ones by the width of a wave: of AMD's matrix instructions, whose waves take 64 columns to read as little as their
+# registers allow for each product (128 of them hold results), and of others.
+_LARGE = {64: (Tile(256, 128, 2, 2), Tile(128, 128, 2, 2)), 32: (Tile(256, 128, 4, 2), Tile(128, 128, 2, 2))}
+_OTHERS = (Tile(128, 128, 4, 2),)
 
 
-def choose_tile(m: Dim, n: Dim, batches: Dim, wave: int) -> Tile:
-    """Large tiles where there are enough of them to keep the GPU busy."""
+def choose_tile(m: Dim, n: Dim, batches: Dim, unit: Unit, wave: int) -> Tile:
+    """The largest tile of which there are enough to keep the GPU busy."""
     if isinstance(m, int) and m <= SIDE:
         return _SMALL
-    large = _LARGE[wave]
     if all(isinstance(x, int) for x in (m, n, batches)):
-        blocks = dims.ceildiv(m, large.rows) * dims.ceildiv(n, large.columns) * batches
-        if isinstance(blocks, int) and blocks >= BUSY:
-            return large
+        for tile in _LARGE[wave] if unit.op in ("amdgpu.mfma", "amdgpu.wmma") else _OTHERS:
+            blocks = dims.ceildiv(m, tile.rows) * dims.ceildiv(n, tile.columns) * batches
+            if isinstance(blocks, int) and blocks >= BUSY:
+                return tile
     return _MEDIUM
 
 
@@ -70,8 +78,9 @@ class WaveProduct:
         if isinstance(product.b, Patches) and product.b.channels % CHUNK == 0:
             product = taps_first(product)
         self.kernel, self.graph, self.product, self.unit = kernel, kernel.graph, product, unit
-        self.tile = tile = choose_tile(product.m, product.n, product.batches, kernel.wave)
+        self.tile = tile = choose_tile(product.m, product.n, product.batches, unit, kernel.wave)
         self.fragments = (tile.rows // tile.row_waves // SIDE, tile.columns // tile.column_waves // SIDE)
+        self.buffers = BUFFERS[kernel.wave]
         self.across = dims.ceildiv(product.n, tile.columns)
         grid = (self.across * dims.ceildiv(product.m, tile.rows), 1, product.batches)
         self.stage = kernel.stage(kernel.wave * tile.row_waves * tile.column_waves, grid)
@@ -88,8 +97,8 @@ class WaveProduct:
         self.part_row = b.binary("arith.muli", b.binary("arith.divui", wave, waves), b.constant(part[0], b.index))
         self.part_column = b.binary("arith.muli", b.binary("arith.remui", wave, waves), b.constant(part[1], b.index))
         place = b.bind("tile", stage.block())
-        self.row = b.dim(dims.floordiv(place, self.across) * tile.rows)
-        self.column = b.dim(dims.mod(place, self.across) * tile.columns)
+        self.row = dims.floordiv(place, self.across) * tile.rows
+        self.column = dims.mod(place, self.across) * tile.columns
         self.batch = b.bind("batch", stage.block("z"))
         sums = self._products()
         results = WaveResults(stage, self.product, self.unit, self.lane, (tile.rows, tile.columns))
@@ -100,39 +109,78 @@ class WaveProduct:
 
     def _products(self) -> list[ir.Value]:
         """The sums of all fragments, row by row."""
-        b, stage, product, unit = self.b, self.stage, self.product, self.unit
-        depth = DEPTH // element_bytes(ir.RankedTensorType(product.a.value.type).element_type)
-        padded = self.kernel.wave < 64  # waves of 32 have no registers for the addresses of chunks that trade places
-        sides = []
-        for side, count in ((product.a, self.tile.rows), (product.b, self.tile.columns)):
-            element = ir.RankedTensorType(side.value.type).element_type
-            size = tile_size(count, depth, element_bytes(element), padded)
-            room = stage.shared(element, 2 * size)
-            sides.append(TileOperand(stage, product, side, count, depth, self.batch, room, padded))
-        firsts = self.row, self.column
-        tiles = dims.ceildiv(product.k, depth)
-        zero = b.constant(0.0, ir.VectorType.get([unit.results], b.f32))
-        for side, first in zip(sides, firsts):
-            side.store(side.load(first, b.constant(0, b.index)), 0)
+        b, unit = self.b, self.unit
+        depth = DEPTH // element_bytes(ir.RankedTensorType(self.product.a.value.type).element_type)
+        sides = self._sides(depth)
+        tiles = dims.ceildiv(self.product.k, depth)
+        for side, first in zip(sides, (self.row, self.column)):
+            side.store(side.load(first, 0), 0)
         self._barrier()
 
-        def step(t: Dim, sums: list[ir.Value]) -> list[ir.Value]:
-            following = b.dim(dims.dim_min(t + 1, tiles - 1) * depth)  # the last step reads its tile again
-            loaded = [side.load(first, following) for side, first in zip(sides, firsts)]
-            self._keep_order()
-            for k in range(0, depth, unit.step):
-                sums = self._multiply(sides, dims.mod(t, 2), k, sums)
-                if isinstance(unit, MultiplyAdd) or k + unit.step == depth:  # its operands fill the registers
-                    self._keep_order()
-            for side, vectors in zip(sides, loaded):
-                side.store(vectors, side.size * dims.mod(t + 1, 2))
-            self._barrier()
+        def steps(t: Dim, sums: list[ir.Value]) -> list[ir.Value]:
+            for buffer in range(self.buffers):
+                sums = self._step(sides, self.buffers * t + buffer, buffer, tiles, depth, sums)
             return sums
 
+        zero = b.constant(0.0, ir.VectorType.get([unit.results], b.f32))
+        sums = [zero] * (self.fragments[0] * self.fragments[1])
+        if tiles == 1:
+            return self._multiply(sides, 0, depth, sums)
+        # where the number of tiles is unknown, a tile beyond the end is zeros
+        pairs = (dims.floordiv if isinstance(tiles, int) else dims.ceildiv)(tiles, self.buffers)
         # several bodies at once would not fit into the registers
-        return b.loop_carried("t", 0, tiles, [zero] * (self.fragments[0] * self.fragments[1]), step, kept=True)
+        sums = b.loop_carried("t", 0, pairs, sums, steps, kept=True)
+        if isinstance(tiles, int) and tiles % self.buffers:
+            sums = self._multiply(sides, 0, depth, sums)
+        return sums
 
-    def _multiply(self, sides: Sequence[TileOperand], buffer: Dim, k0: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
+    def _sides(self, depth: int) -> list[TileOperand]:
+        """Both operands, in tiles of `depth` elements along K."""
+        stage, product, tile, wave = self.stage, self.product, self.tile, self.kernel.wave
+        padded = wave < 64  # waves of 32 have no registers for the addresses of chunks that trade places
+        made = []
+        for side, count in ((product.a, tile.rows), (product.b, tile.columns)):
+            element = ir.RankedTensorType(side.value.type).element_type
+            room = stage.shared(element, self.buffers * tile_size(count, depth, element_bytes(element), padded))
+            made.append(TileOperand(stage, product, side, count, depth, self.batch, room, padded, self.unit.scalars))
+            made[-1].share(dims.symbol("tile"), stage.grid[0])
+        return made
+
+    def _step(
+        self, sides: Sequence[TileOperand], t: Dim, buffer: int, tiles: Dim, depth: int, sums: list[ir.Value]
+    ) -> list[ir.Value]:
+        """Add the products of tile `t`, and bring the next one, of `tiles`, to its buffer."""
+        following = self._following(sides, t + 1, tiles, last=buffer == self.buffers - 1)
+        loaded = [side.load(first, depth * following) for side, first in zip(sides, (self.row, self.column))]
+        self._keep_order()
+        sums = self._multiply(sides, buffer, depth, sums)
+        if self.buffers == 1:
+            self._barrier()
+        for side, vectors in zip(sides, loaded):
+            side.store(vectors, side.size * ((buffer + 1) % self.buffers))
+        self._barrier()
+        return sums
+
+    def _following(self, sides: Sequence[TileOperand], t: Dim, tiles: Dim, last: bool) -> Dim:
+        """Tile `t`, or, after the `last` of a body, the last tile again where there is none beyond the end."""
+        b = self.b
+        place = b.dim(dims.dim_min(t, tiles - 1) if last and isinstance(tiles, int) else t)
+        symbol = b.bind_unique("step", place if last else self._opaque(place))
+        for side in sides:
+            side.share(symbol, tiles)
+        return symbol
+
+    def _multiply(self, sides: Sequence[TileOperand], buffer: int, depth: int, sums: list[ir.Value]) -> list[ir.Value]:
+        """Add the products of the tiles in `buffer`."""
+        for k in range(0, depth, self.unit.step):
+            sums = self._multiply_step(sides, buffer, k, sums)
+            if isinstance(self.unit, MultiplyAdd) or k + self.unit.step == depth:  # its operands fill the registers
+                self._keep_order()
+        return sums
+
+    def _multiply_step(
+        self, sides: Sequence[TileOperand], buffer: int, k0: int, sums: Sequence[ir.Value]
+    ) -> list[ir.Value]:
         """Add the products of `unit.step` of K from `k0` on."""
         b, unit = self.b, self.unit
         held = []
@@ -153,17 +201,21 @@ class WaveProduct:
         pairs = [(r, c) for r in rows for c in columns]
         return [unit.multiply(b, d, r, c) for d, (r, c) in zip(sums, pairs)]
 
-    def _place(self, tile: ir.Value, part: ir.Value, fragment: int) -> ir.Value:
+    def _place(self, tile: Dim, part: ir.Value, fragment: int) -> ir.Value:
         """The first row or column of a fragment."""
         b = self.b
-        return b.binary("arith.addi", b.binary("arith.addi", tile, part), b.constant(fragment * SIDE, b.index))
+        return b.binary("arith.addi", b.binary("arith.addi", b.dim(tile), part), b.constant(fragment * SIDE, b.index))
 
     def _barrier(self) -> None:
         """Wait until what all waves have written to shared memory is there; loads from global memory stay under way."""
         self.b.op(self.unit.barrier, ())
 
+    def _opaque(self, x: ir.Value) -> ir.Value:
+        """`x`, of which LLVM knows nothing: of what grows with a loop it keeps 64 bits for each of a lane's addresses."""
+        return self.unit.opaque(self.b, x) if self.unit.scalars else x
+
     def _keep_order(self) -> None:
         """Let the scheduler move nothing across: it would wait for the loads between the first products."""
-        if self.unit.barrier == "amdgpu.lds_barrier":  # an AMD GPU
+        if self.unit.scalars:
             opts = self.b.attribute("#amdgpu.sched_barrier_opt<none>")
             self.b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
