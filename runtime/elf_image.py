@@ -95,8 +95,9 @@ def _library(name: str | None) -> Any:
 @functools.cache
 def _function(name: str, libraries: tuple[str, ...]) -> int:
     for library in map(_library, (None, *libraries)):
-        if hasattr(library, name):
-            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        for spelled in (name, f"__{name}"):  # `sincos` is `__sincos` on macOS
+            if hasattr(library, spelled):
+                return ctypes.cast(getattr(library, spelled), ctypes.c_void_p).value or 0
     raise ValueError(f"this system has no function '{name}'")
 
 
