@@ -15,7 +15,7 @@ from .aten.registry import Unsupported
 from .values import NotOurs
 
 FEW_ROWS = 16  # up to which a product takes the time of reading its second operand, whoever computes it
-WIDEST_HEAD = 256  # elements; wider ones have no room in registers
+WIDEST_HEAD = {"bf16": 256, "f16": 256, "f32": 128}  # elements; wider ones have no room in registers
 NARROW_HEAD = 64  # up to which reading a mask of floats takes more time than the products
 # categories of ops whose kernels have a kind of their own, and that kind (direct ops: their names)
 _ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention"}
@@ -74,14 +74,15 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
 
 
 def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
-    """Attention is ours on tensor cores (16-bit heads of at most 256 elements) and where cuDNN is not faster."""
+    """Attention is ours on tensor cores and where torch's kernels are not faster; in f32 for one query."""
     q, v = types[node.operands[0]], types[node.operands[2]]  # type: ignore[index]
-    if q.dtype not in ("bf16", "f16"):
+    widest = WIDEST_HEAD.get(q.dtype)
+    if widest is None:
         raise Unsupported(f"no GPU kernel for attention in {q.dtype}")
-    if not all(isinstance(t.shape[-1], int) and t.shape[-1] <= WIDEST_HEAD for t in (q, v)):
-        raise Unsupported(
-            f"no GPU kernel for attention with heads of symbolic width or of more than {WIDEST_HEAD} elements"
-        )
+    if not all(isinstance(t.shape[-1], int) and t.shape[-1] <= widest for t in (q, v)):
+        raise Unsupported(f"no GPU kernel for attention with heads of symbolic width or of more than {widest} elements")
+    if q.dtype == "f32" and q.shape[-2] != 1:
+        raise Unsupported("torch's kernel is faster at attention of several queries in f32")
     mask = None if node.operands[3] is None else types[node.operands[3]]
     if mask is not None and mask.dtype != "bool" and mask.rank > 1 and mask.shape[-2] != 1:
         if isinstance(q.shape[-1], int) and q.shape[-1] <= NARROW_HEAD:

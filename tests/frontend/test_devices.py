@@ -32,9 +32,9 @@ def test_large_products_in_f64_are_torchs_on_a_gpu_only():
     check_kernels(g.nodes, g.types, torch.device("cpu"))
 
 
-def attention(dtype, width):
+def attention(dtype, width, queries=16):
     g = Graph()
-    q, k, v = (g.add_input(n, TensorType(dtype, (2, 4, 16, width))) for n in "qkv")
+    q, k, v = (g.add_input(n, TensorType(dtype, (2, 4, queries if n == "q" else 16, width))) for n in "qkv")
     g.add_output(g.add("attention", q, k, v, None)[0])
     return g
 
@@ -52,7 +52,16 @@ def attention(dtype, width):
 )
 def test_attention_is_ours_on_tensor_cores(monkeypatch, target, dtype, width, ours):
     monkeypatch.setattr(cuda_launcher, "target_for", lambda index: target)
-    g = attention(dtype, width)
+    decide_attention(attention(dtype, width), ours)
+
+
+@pytest.mark.parametrize("width, queries, ours", [(64, 1, True), (128, 1, True), (256, 1, False), (64, 2, False)])
+def test_attention_of_one_query_in_f32_is_ours(monkeypatch, width, queries, ours):
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: "sm_90a")
+    decide_attention(attention("f32", width, queries), ours)
+
+
+def decide_attention(g, ours):
     if ours:
         check_kernels(g.nodes, g.types, CUDA)
         return
