@@ -72,16 +72,26 @@ def lower_text(
         return levels.emit_llvm_ir(text, target, stop, observer)
     if start in ("asm", "obj"):
         raise LevelError(f"nothing reads '{start}'; start from {', '.join(levels.LEVELS[:6])}")
-    module = parse_module(text, name, context())
+    module = parse_module(text, name, context(), start)
     return lower_module(module, start, stop, target, plain, kernel, observer, numerics)
 
 
-def parse_module(text: str, name: str, context: ir.Context) -> ir.Module:
-    """Parse MLIR text; what is wrong is an IrError with the file's name and MLIR's position."""
+def parse_module(text: str, name: str, context: ir.Context, level: str = "") -> ir.Module:
+    """Parse MLIR text, and check the ops of ours in it at the levels that consist of them (`level`).
+
+    What is wrong is an IrError with the file's name and MLIR's position.
+    """
     from mlir import ir
 
+    from ..passes.graph.verify_lamina import VerifyError, verify_lamina
+
     try:
-        return ir.Module.parse(text, context)
+        module = ir.Module.parse(text, context)
+        if level in ("lamina", "kernels"):
+            verify_lamina(module)
+        return module
+    except VerifyError as error:
+        raise IrError(f"{name}: {error}") from None
     except ir.MLIRError as error:
         found = "; ".join(f"{_position(d.location)}{d.message}" for d in error.error_diagnostics)
         hint = 'this is not MLIR; ops of lamina are written as "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>'
@@ -116,6 +126,8 @@ def lower_module(
     found = take_kernels(module)
     chosen = [k for k in found if kernel is None or kernel in k.name]
     names = ", ".join(k.name for k in found)
+    if not found:
+        raise LevelError("there are no kernels: they are made of the ops in `func.func @main`")
     if not chosen:
         raise LevelError(f"no kernel's name contains '{kernel}'; kernels are {names}")
     if len(chosen) > 1 and stop == "obj":

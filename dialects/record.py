@@ -175,7 +175,8 @@ class Graph:
                 [TensorType(t, tuple(dims.parse(x) for x in s)) for t, s in d["types"]],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"not a graph record: {error}") from None
+            reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+            raise RecordError(f"not a graph record: {reason}") from None
 
 
 def _pack(value: Any) -> Any:

@@ -11,6 +11,7 @@ import click
 from ..compiler import levels
 from ..compiler.options import NUMERICS
 from .aside import aside
+from .files import bytes_text, read_text
 from .observing import observed, observer_of, report
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def write_artifact(
                 click.echo(f"lamina: warning: kernel '{name}' is plain for {target}: {facts['reason']}", err=True)
     if options.time_passes:
         click.echo(times.table(), err=True)
-    click.echo(f"{output}: {Path(output).stat().st_size / 1e6:.1f} MB for {', '.join(targets)}", err=True)
+    click.echo(f"{output}: {bytes_text(Path(output).stat().st_size)} for {', '.join(targets)}", err=True)
 
 
 @aside
@@ -117,7 +118,7 @@ def write_level(file, target, output, start, stop, kernel, plain, numerics, is_m
     if is_model:
         result = lower_record(read_model(file)[0], stop, chosen, plain, kernel, observer, numerics)
     else:
-        text = _read_text(file)
+        text = read_text(file)
         level = start or guess_level(file, text)
         result = lower_text(text, file, level, stop, chosen, plain, kernel, observer, numerics)
     if isinstance(result, bytes):
@@ -136,22 +137,18 @@ def read_model(file: str) -> tuple[Graph, dict[str, Any], dict[str, Any]]:
 
     A record (.json) has no data: its weights are in the file of the same name with suffix .npz, if it has any.
     """
-    from ..dialects.record import Graph
+    from ..dialects.record import Graph, RecordError
 
     if file.endswith(".json"):
-        graph = Graph.from_json(_read_text(file))
+        try:
+            graph = Graph.from_json(read_text(file))
+        except RecordError as error:
+            raise click.ClickException(f"{file}: {error}") from None
         return graph, _read_weights(graph, Path(file).with_suffix(".npz")), {}
     from ..frontend.export import from_file
 
     exported = from_file(file)
     return exported.graph, exported.arrays(exported.weights), exported.arrays(exported.state)
-
-
-def _read_text(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise click.ClickException(f"{file} is not text: IR and records are, a model (.pt2) takes no --from") from None
 
 
 def _read_weights(graph: Graph, path: Path) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .files import bytes_text
+
 if TYPE_CHECKING:
     from ..runtime.artifact import Artifact
 
@@ -32,7 +34,7 @@ def inspect_command(artifact: str, as_json: bool, launches: bool) -> None:
 def describe(artifact: Artifact, launches: bool) -> Iterator[str]:
     """The manifest for people, line by line."""
     manifest = artifact.manifest
-    yield f"made by {manifest['producer']}, schema {manifest['schema']}, {_bytes(artifact.size)}"
+    yield f"made by {manifest['producer']}, schema {manifest['schema']}, {bytes_text(artifact.size)}"
     for name, entry in manifest["entries"].items():
         programs = entry["programs"]
         plan = next(iter(programs.values()))["plan"]
@@ -48,21 +50,19 @@ def describe(artifact: Artifact, launches: bool) -> Iterator[str]:
         for target, program in programs.items():
             count = len(program["plan"]["launches"])
             needs = f", needs {' '.join(program['flags'])}" if program["flags"] else ""
-            code = _bytes(artifact.code_bytes(name, target))
+            code = bytes_text(artifact.code_bytes(name, target))
             yield f"  {target}: {count} launches, {code} of code{needs}"
             if launches:
                 yield from map(_launch, itertools.count(), program["plan"]["launches"])
     if artifact.hosts:
         yield f"GPUs are launched natively from {', '.join(artifact.hosts)}, elsewhere by Python"
     weights = manifest["weights"]
-    stored = sum(artifact.weight_bytes(name).size for name in {w["file"]: name for name, w in weights.items()}.values())
-    yield f"{len(weights)} weights" + (f", {_bytes(stored)}:" if weights else "")
+    stored = sum(
+        artifact.weight_bytes(name).size for name in {w["file"]: name for name, w in weights.items()}.values()
+    )
+    yield f"{len(weights)} weights" + (f", {bytes_text(stored)}:" if weights else "")
     for name, w in weights.items():
         yield f"  {name}: {w['dtype']}{w['shape']}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
 def _launch(number: int, launch: dict[str, Any]) -> str:

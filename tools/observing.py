@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,8 +27,20 @@ def _check_names(context: click.Context, parameter: click.Parameter, names: tupl
     return names
 
 
+def _check_folder(context: click.Context, parameter: click.Parameter, folder: str | None) -> str | None:
+    """Make the folder now: minutes of compilation later is too late to say that it cannot be."""
+    try:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"cannot write below {folder}: {error.strerror}", context, parameter) from None
+    return folder
+
+
 _OPTIONS = (
-    click.option("--dump-ir", metavar="DIR", default=None, help="Write the IR after each pass below DIR."),
+    click.option(
+        "--dump-ir", metavar="DIR", default=None, callback=_check_folder, help="Write the IR after each pass below DIR."
+    ),
     click.option("--time-passes", is_flag=True, help="Print what each pass took, to standard error."),
     click.option(
         "--print-after",
@@ -51,8 +64,6 @@ def observer_of(
     label: str, dump_ir: str | None, time_passes: bool, print_after: tuple[str, ...], verify_each: bool
 ) -> Observer:
     """The observer for passes that run in the process of a command."""
-    from pathlib import Path
-
     from ..compiler.cache import cache_root
     from ..passes.dump import Dump
     from ..passes.pass_manager import Observer

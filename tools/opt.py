@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from .aside import aside
+from .files import read_text
 from .observing import observed, observer_of, report
 
 
@@ -36,16 +35,17 @@ def opt_command(file, passes, run_reproducer, listing, output, generic, location
 @aside
 def run_passes(file, passes, run_reproducer, output, generic, locations, observing) -> None:
     """Run passes on a file and print what comes out."""
-    from ..compiler.lowering import parse_module
+    from ..compiler.lowering import guess_level, parse_module
     from ..dialects.mlir_context import context
     from ..passes.pass_manager import run
     from ..passes.reproducer import read_reproducer
 
-    text = sys.stdin.read() if file == "-" else open(file).read()
+    text = read_text(file)
     if run_reproducer:
         passes = read_reproducer(text)
     observer = observer_of(file, **observing)
-    module = parse_module(text, file, context())
+    level = guess_level(file, text) if '"lamina.' in text else ""  # others' IR has rules of its own
+    module = parse_module(text, file, context(), level)
     run(module, passes or "", observer)
     printed = module.operation.get_asm(enable_debug_info=locations, print_generic_op_form=generic)
     click.echo(printed, nl=not printed.endswith("\n"), file=open(output, "w") if output else None)

@@ -120,20 +120,22 @@ def test_errors_of_run_are_one_line(folder, arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "status", "message"),
     [
-        (["-t", "x86-64-v9"], "no target 'x86-64-v9'"),
-        (["-o", "absent/layer.lamina"], "cannot write absent/layer.lamina: there is no folder absent"),
+        (["-t", "x86-64-v9"], 1, "no target 'x86-64-v9'"),
+        (["-o", "absent/layer.lamina"], 1, "cannot write absent/layer.lamina: there is no folder absent"),
+        (["--dump-ir", "layer.npz/ir"], 2, "cannot write below layer.npz/ir: Not a directory"),
     ],
 )
-def test_errors_of_compile_come_before_the_model_is_read(folder, arguments, message):
+def test_errors_of_compile_come_before_the_model_is_read(folder, arguments, status, message):
     (folder / "bad.json").write_text("{}")
-    assert message in command(folder, "compile", "bad.json", *arguments, status=1).stderr
+    assert message in command(folder, "compile", "bad.json", *arguments, status=status).stderr
 
 
 def test_binary_file_read_as_text(folder):
     arguments = ("layer.npz", "--from", "linalg", "--to", "asm")
     assert "layer.npz is not text" in command(folder, "compile", *arguments, status=1).stderr
+    assert "layer.npz is not text" in command(folder, "opt", "layer.npz", "-p", "cse", status=1).stderr
 
 
 def test_weights_that_a_file_lacks_are_named(folder):
@@ -162,7 +164,8 @@ def test_time_passes_of_a_whole_compilation(folder):
 
 def test_a_file_that_is_no_model(folder):
     (folder / "bad.json").write_text("{}")
-    assert "not a graph record" in command(folder, "compile", "bad.json", status=1).stderr
+    expected = "bad.json: not a graph record: it has no 'name'"
+    assert expected in command(folder, "compile", "bad.json", status=1).stderr
 
 
 def test_a_plain_kernel_is_reported_for_each_target(folder, monkeypatch, tmp_path):

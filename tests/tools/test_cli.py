@@ -74,6 +74,29 @@ def test_cache_is_shown_and_cleared(lamina, tmp_path):
     assert not list(folder.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('%y = "lamina.softmex"(%x) : (tensor<3xf32>) -> tensor<3xf32>', "no such op; did you mean softmax"),
+        (
+            '%y = "lamina.relu"(%x) : (tensor<3xf32>) -> tensor<2xf32>',
+            "its result 'y' is f32[2], but the op gives f32[3]",
+        ),
+    ],
+)
+@pytest.mark.parametrize("arguments", [("opt", "g.mlir", "-p", "cse"), ("compile", "g.mlir", "--to", "llvm")])
+def test_wrong_ops_in_text_are_found_before_any_pass(lamina, tmp_path, body, message, arguments):
+    result = body.rpartition("-> ")[2]
+    text = f"func.func @main(%x: tensor<3xf32>) -> {result} {{ {body} return %y : {result} }}"
+    (tmp_path / "g.mlir").write_text(text)
+    assert message in lamina(*arguments, status=1).stderr
+
+
+def test_a_module_without_kernels(lamina, tmp_path):
+    (tmp_path / "empty.mlir").write_text("")
+    assert "there are no kernels" in lamina("compile", "empty.mlir", "--to", "llvm", status=1).stderr
+
+
 def test_opt_runs_passes(lamina):
     assert "linalg.generic" not in lamina("opt", "k.mlir", "-p", "symbol-dce,canonicalize").stdout
 
