@@ -30,6 +30,31 @@ def product(op, a, b, y, dtype="bf16", symbols=(), fused=False):
     )
 
 
+def normalised(m, n, k):
+    """A layer with batch norm, another image and relu behind it."""
+    wide = f"tensor<{n}xf32>"
+    shapes = [("bf16", (m, k)), ("bf16", (n, k)), ("f32", (n,)), ("f32", (n,)), ("bf16", (m, n))]
+    type = tensor("bf16", (m, n))
+    body = f"""
+  %y = "lamina.linear"(%0, %1) : ({tensor("bf16", (m, k))}, {tensor("bf16", (n, k))}) -> {type}
+  %e = tensor.empty() : {type}
+  %z = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (j)>,
+      affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}}
+      ins(%y, %2, %3, %4 : {type}, {wide}, {wide}, {type}) outs(%e : {type}) {{
+  ^bb0(%p: bf16, %a: f32, %c: f32, %q: bf16, %r: bf16):
+    %zero = arith.constant 0.0 : bf16
+    %w = arith.extf %p : bf16 to f32
+    %t = arith.mulf %w, %a : f32
+    %s = arith.addf %t, %c : f32
+    %u = arith.truncf %s : f32 to bf16
+    %v = arith.addf %u, %q : bf16
+    %o = arith.maximumf %v, %zero : bf16
+    linalg.yield %o : bf16
+  }} -> {type}
+  return %z : {type}"""
+    return kernel("matmul", shapes, [("bf16", (m, n))], body)
+
+
 DYNAMIC = ("d0", "d1", "d2")
 WGMMA = {
     "square": product("linear", (4096, 4096), (4096, 4096), (4096, 4096)),
@@ -43,6 +68,8 @@ WGMMA = {
     "three consumers": product("linear", (6304, 768), (768, 768), (6304, 768), fused=True),
     "alternating consumers": product("linear", (6304, 768), (3072, 768), (6304, 3072)),
     "f32": product("matmul", (1024, 1024), (1024, 1024), (1024, 1024), "f32"),
+    "batch norm": normalised(100352, 256, 64),
+    "batch norm, three consumers": normalised(25088, 512, 128),
 }
 OTHERS = {
     "sm_80": ("sm_80", product("linear", (1024, 1024), (1024, 1024), (1024, 1024), "f16")),
@@ -72,7 +99,9 @@ def test_wgmma(name):
 
 FLOAT8 = {
     "square": (4096, 4096, 4096),
-    "three consumers": (8192, 8192, 8192),
+    "large": (8192, 8192, 8192),
+    "three consumers": (6304, 768, 768),
+    "columns in two parts": (128, 33792, 1024),
     "one row": (1, 4096, 4096),
     "ragged": (257, 784, 1040),
     "rows of no 16 bytes": (128, 129, 130),
@@ -86,7 +115,7 @@ FLOAT8 = {
 def test_float8(name):
     """Sums of the tensor cores are of one block of K: each begins anew."""
     symbols = tuple(d for d in FLOAT8[name] if isinstance(d, str))
-    made = made_for("sm_90a", float8_product(*FLOAT8[name], ("f8E4M3FN", "f8E5M2"), symbols))
+    made = made_for("sm_90a", float8_product(*FLOAT8[name], ("f8E4M3FN", "f8E5M2"), symbols, rounded=True))
     assert "k32.f32.e4m3.e5m2" in made.ptx and "cp.async.bulk.tensor" in made.ptx
     assert "wgmma" not in made.report, made.report
     assert "wgmma.wait_group.sync.aligned 1" not in made.ptx, "sums of two blocks"

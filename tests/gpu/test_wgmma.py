@@ -322,10 +322,10 @@ def test_tiles_of_float8_cover_the_product(m, n, k):
 
 def test_sums_of_float8_are_added_after_each_block():
     """And no consumer has more sums than it has registers for."""
-    for n in (256, 1024, 4096, 8192):
-        tiles = choose_tiles(n, n, n // 2, 1, float8=True)
-        registers = {1: 168, 2: 232, 3: 160}[tiles.consumers]
-        assert tiles.promote == 1 and tiles.rows // 64 * tiles.n // 2 * 2 + 32 <= registers
+    for m, n in ((256, 256), (1024, 1024), (4096, 4096), (8192, 8192), (6304, 768), (128, 33792)):
+        tiles = choose_tiles(m, n, 2048, 1, float8=True)
+        registers = {1: 232, 2: 232, 3: 160}[tiles.consumers]
+        assert tiles.promote == 1 and (tiles.rows // 64 * tiles.n + tiles.columns) // 2 + 16 <= registers
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
@@ -350,6 +350,7 @@ WINDOWS = {  # image, weights, stride, padding, dilation
     "strided": ((3, 11, 8, 72), (40, 3, 2, 72), (2, 3), (1, 0), (1, 1)),
     "dilated": ((2, 9, 12, 8), (33, 3, 3, 8), (1, 2), (2, 1), (2, 3)),
     "taps side by side": ((2, 7, 9, 16), (40, 4, 4, 16), (1, 1), (0, 0), (1, 1)),
+    "few outputs": ((2, 9, 8, 8), (16, 3, 3, 8), (1, 1), (1, 1), (1, 1)),
     "one element": ((2, 9, 7, 64), (40, 1, 1, 64), (2, 2), (0, 0), (1, 1)),
     "one dimension": ((3, 30, 16), (40, 5, 16), (2,), (2,), (1,)),
     "three dimensions": ((1, 4, 5, 6, 8), (32, 2, 3, 3, 8), (1, 2, 1), (0, 1, 1), (1, 1, 1)),

@@ -79,8 +79,10 @@ def byte_product(a: str, b: str, m: int | str, k: int, n: int, by_columns: bool,
     return kernel("matmul", args, [("i32", (m, n))], body, symbols)
 
 
-def float8_product(m: int | str, n: int, k: int, formats: Sequence[str], symbols: Sequence[str] = ()) -> str:
-    """A kernel for `a @ w.T` in f32, of floats of 8 bits."""
+def float8_product(
+    m: int | str, n: int, k: int, formats: Sequence[str], symbols: Sequence[str] = (), rounded: bool = False
+) -> str:
+    """A kernel for `a @ w.T` of floats of 8 bits, in f32 or `rounded` to bf16."""
     a, w, y = tensor(formats[0], (m, k)), tensor(formats[1], (n, k)), tensor("f32", (m, n))
     turned = tensor(formats[1], (k, n))
     body = f"""
@@ -90,9 +92,22 @@ def float8_product(m: int | str, n: int, k: int, formats: Sequence[str], symbols
       ^bb0(%p: {formats[1]}, %q: {formats[1]}):
         linalg.yield %p : {formats[1]}
       }} -> {turned}
-      %y = "lamina.matmul"(%0, %t) : ({a}, {turned}) -> {y}
-      return %y : {y}"""
-    return kernel("matmul", [(formats[0], (m, k)), (formats[1], (n, k))], [("f32", (m, n))], body, symbols)
+      %y = "lamina.matmul"(%0, %t) : ({a}, {turned}) -> {y}"""
+    args, out = [(formats[0], (m, k)), (formats[1], (n, k))], "bf16" if rounded else "f32"
+    if rounded:
+        z = tensor("bf16", (m, n))
+        size = "%zero = arith.constant 0 : index\n%m = tensor.dim %0, %zero : " + a if symbols else ""
+        body += f"""
+      {size}
+      %f = tensor.empty({"%m" if symbols else ""}) : {z}
+      %z = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+          iterator_types = ["parallel", "parallel"]}} ins(%y : {y}) outs(%f : {z}) {{
+      ^bb0(%p: f32, %q: bf16):
+        %r = arith.truncf %p : f32 to bf16
+        linalg.yield %r : bf16
+      }} -> {z}"""
+    body += f"\nreturn %{'z' if rounded else 'y'} : {tensor(out, (m, n))}"
+    return kernel("matmul", args, [(out, (m, n))], body, symbols)
 
 
 def attention(q, k, causal=False, gqa=1, dtype="bf16", mask=None, lse=False, symbols=()):

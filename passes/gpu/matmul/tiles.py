@@ -123,14 +123,18 @@ CONFIGURATIONS = (
 ALTERNATING = (Tiles(192, 128, 2, 0.95, alternating=True),)
 SHARING = (Tiles(64, 128, 1, 0.8, blocks_per_sm=2), Tiles(64, 64, 1, 0.66, blocks_per_sm=2))
 PROMOTED = (Tiles(128, 128, 2, 0.9), Tiles(128, 64, 2, 0.75), Tiles(64, 128, 1, 0.72), Tiles(64, 64, 1, 0.5))
-# sums of 8-bit products, which have few bits, are added after each block: two consumers at least, who take turns so
+# sums of 8-bit products, which have few bits, are added after each block, a part of the tile at a time: there is room for as
+# many sums again (benchmarks/results/gpu_float8.md)
 FLOAT8 = (
-    Tiles(128, 192, 2, 0.96),
-    Tiles(128, 128, 2, 0.92),
-    Tiles(192, 128, 3, 0.9),
-    Tiles(128, 64, 2, 0.7),
-    Tiles(64, 128, 1, 0.7),
-    Tiles(64, 64, 1, 0.5, blocks_per_sm=2),
+    Tiles(256, 128, 2, 0.83),
+    Tiles(128, 256, 2, 0.83, parts=2),
+    Tiles(192, 192, 3, 0.82, parts=2),
+    Tiles(128, 192, 2, 0.83),
+    Tiles(128, 128, 2, 0.83),
+    Tiles(128, 64, 2, 0.65),
+    Tiles(64, 128, 1, 0.6),
+    Tiles(64, 64, 1, 0.5),
+    Tiles(64, 32, 1, 0.4),
 )
 
 
