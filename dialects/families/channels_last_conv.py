@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from ..lazy import np
@@ -17,7 +16,6 @@ from .pad import Pad
 # the most that the copy engine adds to a place of the image, and the furthest padding, by the number of spatial dims
 REACH = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
 LONGEST_STEP = 8
-LEAST_OUTPUTS, LEAST_K = 32, 32  # with fewer, tiles of tensor cores are mostly padding
 
 
 class ChannelsLastConv(Op, name="channels_last_conv", category="conv"):
@@ -85,18 +83,21 @@ class ChannelsLastConv(Op, name="channels_last_conv", category="conv"):
 
 
 def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, Any]) -> bool:
-    """True for a `conv` of `x` and `w` that is fast with channels last: by tensor cores and a copy engine, or depthwise."""
+    """True for a `conv` of `x` and `w` that is fast with channels last: by tensor cores and a copy engine, or depthwise.
+
+    Few channels leave tensor cores idle, but such layers are bound by memory, and images would have to be turned for others.
+    """
     if suits_depthwise(x, w, attributes):
         return True
     outputs, *kernel = w.shape
     if x.dtype not in ("bf16", "f16") or attributes["groups"] != 1 or attributes["transposed"]:
         return False
-    if not isinstance(outputs, int) or outputs % UNIT or outputs < LEAST_OUTPUTS or w.rank - 2 not in REACH:
+    if not isinstance(outputs, int) or outputs % UNIT or w.rank - 2 not in REACH:
         return False
     if folding(x, w, attributes) is not None:
         return True
     sizes = [k for k in kernel if isinstance(k, int)]
-    if len(sizes) < len(kernel) or sizes[0] % UNIT or prod(sizes) < LEAST_K:
+    if len(sizes) < len(kernel) or sizes[0] % UNIT:
         return False
     return windows_fit(sizes[1:], attributes["stride"], attributes["padding"], attributes["dilation"])
 

@@ -80,8 +80,10 @@ def convolution_cases() -> None:
     case("strides", lambda x, w, b: F.conv2d(x, w, b, (2, 3), 1).relu(), (image, w, v))
     case("dilated", lambda x, w: F.conv2d(x, w, dilation=(3, 2), padding=(0, 4)), (image, w))
     case("channels last", lambda x, w: F.conv2d(x, w), (image.to(memory_format=torch.channels_last), w))
-    case("symbolic images", lambda x, w: F.conv2d(x, w, padding=1), *((normal(n, 64, 20, 20), w) for n in (2, 5, 9)))
-    case("symbolic sizes", lambda x, w: F.conv2d(x, w, padding=1), *((normal(2, 64, n, m), w) for n, m in ((9, 30), (40, 17))))  # fmt: skip
+    u = nn.Parameter(w, requires_grad=False)  # an input's channels would be symbolic too, which no kernel of ours takes
+    around = lambda x: F.conv2d(x, u.to(x.dtype), padding=1)
+    case("symbolic images", around, *((normal(n, 64, 20, 20),) for n in (2, 5, 9)))
+    case("symbolic sizes", around, *((normal(2, 64, n, m),) for n, m in ((9, 30), (40, 17))))
     case("1 x 1", lambda x, w: F.conv2d(x, w), (image, normal(40, 64, 1, 1)))
     case("1 x 1 by 2", lambda x, w: F.conv2d(x, w, stride=2), (image, normal(40, 64, 1, 1)))
     case("3 channels, 7 x 7 by 2", lambda x, w: F.conv2d(x, w, stride=2, padding=3), (normal(2, 3, 64, 50), normal(64, 3, 7, 7)))  # fmt: skip

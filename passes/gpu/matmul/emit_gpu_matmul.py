@@ -21,7 +21,7 @@ from ...loops.kernel_functions import kernels
 from ...loops.tensor_graph import TensorGraph
 from ...registry import register
 from ..gpu_kernel import WARP, GpuKernel
-from .conv_product import GroupWeights
+from .conv_product import GroupWeights, PatchRows
 from .depthwise import DepthwiseConv
 from .matrix_units import Unit, unit_for
 from .mma_sync import MMA_SYNC
@@ -44,6 +44,8 @@ LONG_F32 = 256  # elements of K; with fewer, it must be four times as many
 SHORT_F32 = 128  # and with fewer than these, f32 does not
 COPIED_F32 = 128  # multiplications for each element of K that is copied, from which many small products do
 SMALL = 1 << 18  # and 16-bit floats
+LEAST = 32  # columns and elements of K, with fewer of which tiles are mostly padding
+LEAST_PATCHES = 8  # and of patches, which only the copy engine gathers well
 FEW = 4  # rows of f32 that are as fast without tensor cores, and exact, where TF32 is allowed
 _FLOAT8 = {"ocp": ("f8E4M3FN", "f8E5M2"), "fnuz": ("f8E4M3FNUZ", "f8E5M2FNUZ")}
 
@@ -114,7 +116,8 @@ def _suits_tensor_cores(p: Product) -> bool:
             return False
         least = LARGE_F32 if not isinstance(p.k, int) or p.k >= LONG_F32 else 4 * LARGE_F32
         return all(not isinstance(x, int) or x >= 64 for x in (p.m, p.n, p.k)) and (p.work or least) >= least
-    return all(not isinstance(x, int) or x >= 32 for x in (p.n, p.k)) and (p.work or SMALL) >= SMALL
+    least = LEAST_PATCHES if isinstance(p.a, PatchRows) else LEAST
+    return all(not isinstance(x, int) or x >= least for x in (p.n, p.k)) and (p.work or SMALL) >= SMALL
 
 
 def _copies_much(p: Product) -> bool:

@@ -26,8 +26,6 @@ from ..thread_values import LANE, ThreadValues, divisible
 from .problem import Product
 from .unaligned_rows import UnalignedRows
 
-AHEAD = 4  # groups of 32 columns, in two rows each, whose loads are under way together
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -41,9 +39,13 @@ class Limits:
 
 
 class Epilogue:
-    """Writes the outputs of `stage`'s kernel, whose root is `product`'s; all but `apart`, which its caller writes."""
+    """Writes the outputs of `stage`'s kernel, whose root is `product`'s; all but `apart`, which its caller writes.
 
-    def __init__(self, stage: GpuStage, product: Product, apart: ir.Value | None = None):
+    The loads of `ahead` groups of 32 columns, in two rows each, are under way together.
+    """
+
+    def __init__(self, stage: GpuStage, product: Product, apart: ir.Value | None = None, ahead: int = 2):
+        self.ahead = ahead
         self.outputs = [o for o in zip(stage.kernel.graph.results, stage.outputs) if apart is None or o[0] != apart]
         self.stage, self.product, self.b = stage, product, stage.b
         self.ptx = Ptx(stage)
@@ -81,7 +83,7 @@ class Epilogue:
                     self._narrowed(group, h, sums)
             return
         if self.width == 8:
-            step = AHEAD if self.reads and rows.end is None and columns.end is None else 1
+            step = self.ahead if self.reads and rows.end is None and columns.end is None else 1
             for first in range(0, groups, step):
                 self._eights(range(first, min(first + step, groups)), sums)
             return

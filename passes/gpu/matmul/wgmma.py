@@ -36,6 +36,8 @@ from .tiles import Tiles, place_tile
 AnyOperand = Operand | PatchOperand | TapOperand
 # of a thread of the producer and of a consumer, by the number of consumers; all threads start with the same number
 _REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
+SM_REGISTERS = 1 << 16
+GROUP_REGISTERS = 26  # of 32 columns in two rows: 8 of a residual, 16 of a scale and a shift, addresses
 
 
 class WgmmaProduct:
@@ -266,6 +268,12 @@ class WgmmaProduct:
                 sums[i] = self.ptx.wgmma(sums[i], *described, tiles.columns, self.product.factors, turned, anew)
         return sums
 
+    def _ahead(self) -> int:
+        """Groups of 32 columns whose other operands fit into registers beside a thread's sums."""
+        tiles = self.tiles
+        registers = _REGISTERS[tiles.consumers][1] or min(255, SM_REGISTERS // tiles.threads // tiles.blocks_per_sm)
+        return max(1, (registers - tiles.rows * tiles.n // WARPGROUP) // GROUP_REGISTERS)
+
     def _write(self, batch: Dim, row: Dim, column: Dim, part: Dim, sums: Sequence[ir.Value]) -> None:
         p, thread = self.product, dims.symbol("thread")
         (row, rows), (column, columns) = self._rows(row), self._columns(column)
@@ -274,7 +282,7 @@ class WgmmaProduct:
         for (down, across), packed in zip(self.pieces, sums):
             values, at = self.ptx.unpack(packed), (own + down, column + across)
             if self.sums is None:
-                Epilogue(self.stage, p).fragment(batch, *at, values, rows, columns)
+                Epilogue(self.stage, p, ahead=self._ahead()).fragment(batch, *at, values, rows, columns)
             else:
                 keep_sums(self.ptx, p, self.sums, part, (batch, *at), values, rows, columns)
 
