@@ -66,8 +66,7 @@ def import_gpu() -> None:
     import mlir.dialects.nvvm  # noqa: F401
 
     from ..passes import pipeline
-    from ..runtime import gpu_image  # noqa: F401
-    from ..targets import nvptx_code  # noqa: F401
+    from ..targets import gpu_container, nvptx_code  # noqa: F401
 
     pipeline.load_passes()
 

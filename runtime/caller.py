@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +11,6 @@ from .arrays import as_array, dtype_name, numpy_dtype
 from .errors import LaminaRuntimeError
 from .program import Constants, OutputSpec, Prepared
 from .signature import Signature, order_arguments
-
-if TYPE_CHECKING:
-    from .api import Model
-    from .gpu_model import GpuModel
 
 
 class ProgramCaller:
@@ -72,24 +67,6 @@ class ProgramCaller:
     def constant_pointer(self, o: OutputSpec) -> int:
         """Where the weight or persistent buffer begins in which result `o` lies."""
         return self.constants.pointers[o.index + (len(self._plan["weights"]) if o.space == "persistent" else 0)]
-
-
-class Session:
-    """A model with a state of its own, by the names of its inputs. Calls on one session run one after the other."""
-
-    def __init__(self, model: Model | GpuModel, names: Iterable[str]):
-        self.model, self._names = model, tuple(names)
-        self._lock = threading.Lock()
-        self.reset()
-
-    def reset(self) -> None:
-        """Go back to the initial state."""
-        self.state = dict[str, Any](zip(self._names, self.model.initial_state()))
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        """Run on the state and update it; otherwise like calling the model."""
-        with self._lock:
-            return self.model.run(self.state.values(), *args, **named)
 
 
 def replaced_weights(

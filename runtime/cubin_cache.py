@@ -12,14 +12,10 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class Compiler(Protocol):
-    """What code depends on beside the PTX."""
-
-    capability: tuple[int, int]
-    driver_version: tuple[int, int]
+if TYPE_CHECKING:
+    from .cuda import Device
 
 
 def cache_root() -> Path:
@@ -29,7 +25,7 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lamina"
 
 
-def get(ptx: bytes, device: Compiler) -> bytes | None:
+def get(ptx: bytes, device: Device) -> bytes | None:
     """The cubin of `ptx` for `device`, if it was kept."""
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home
         path = _path(ptx, device)
@@ -39,7 +35,7 @@ def get(ptx: bytes, device: Compiler) -> bytes | None:
     return None
 
 
-def put(ptx: bytes, device: Compiler, cubin: bytes) -> None:
+def put(ptx: bytes, device: Device, cubin: bytes) -> None:
     """Keep a cubin: all of it or nothing, also when several processes do."""
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(ptx, device)
@@ -50,6 +46,6 @@ def put(ptx: bytes, device: Compiler, cubin: bytes) -> None:
         os.replace(name, path)
 
 
-def _path(ptx: bytes, device: Compiler) -> Path:
+def _path(ptx: bytes, device: Device) -> Path:
     digest = hashlib.sha256(repr((device.capability, device.driver_version)).encode() + ptx).hexdigest()
     return cache_root() / "cubins" / digest[:2] / digest

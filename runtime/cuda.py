@@ -13,9 +13,9 @@ from typing import Any
 
 from . import cubin_cache, dlpack, gpu_device
 from .entry import addresses
-from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
+from .errors import DeviceError, NoDeviceError, OldDriverError, WrongDeviceError
 
-_OUT_OF_MEMORY, _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 2, 209, 200, 218, 222
+_NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 209, 200, 218, 222
 _ATTRIBUTE_SMS, _ATTRIBUTE_MAJOR, _ATTRIBUTE_MINOR = 16, 75, 76
 _INPUT_PTX = 1  # CU_JIT_INPUT_PTX
 _FUNCTION_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -52,18 +52,17 @@ def driver() -> Any:
 
 def check(code: int, what: str) -> None:
     """Raise the DeviceError of a failed call."""
-    if not code:
-        return
-    text = ctypes.c_char_p()
-    driver().cuGetErrorString(code, ctypes.byref(text))
-    message = f"{what}: {gpu_device.advised(code, (text.value or b'unknown error').decode())} (CUDA error {code})"
-    raise (DeviceMemoryError if code == _OUT_OF_MEMORY else DeviceError)(message, code)
+    if code:
+        text = ctypes.c_char_p()
+        driver().cuGetErrorString(code, ctypes.byref(text))
+        raise gpu_device.failure(code, text.value, what, "CUDA")
 
 
 class Device(gpu_device.Device):
     """One GPU and its primary context."""
 
     kind, arch, dlpack, prefix = "cuda", "nvptx64", dlpack.CUDA, "cu"
+    check = staticmethod(check)
 
     def __init__(self, index: int):
         cu = driver()
@@ -119,9 +118,6 @@ class Device(gpu_device.Device):
 
     def overlapping(self, shape: Sequence[Any]) -> LaunchConfig | None:
         return LaunchConfig(shape[1:]) if self.overlaps else None
-
-    def check(self, code: int, what: str) -> None:
-        check(code, what)
 
     def driver(self) -> Any:
         return driver()

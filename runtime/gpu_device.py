@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from .entry import addresses
+from .errors import DeviceError, DeviceMemoryError
 
 # (function, grid x y z, block x y z, dynamic shared memory, stream, parameters, None) -> error code
 Launch = Callable[..., int]
@@ -38,8 +39,9 @@ def opened(devices: dict[int, D], index: int, make: Callable[[int], D]) -> D:
 
 
 # What to do about an error, by its number, which is the same in CUDA and HIP.
+_OUT_OF_MEMORY = 2
 _ADVICE = {
-    2: "free device memory or make the problem smaller",
+    _OUT_OF_MEMORY: "free device memory or make the problem smaller",
     3: "a forked process cannot use its parent's GPU; start processes with multiprocessing's 'spawn'",
     4: "the driver has shut down, for the process is ending",
     **dict.fromkeys(
@@ -52,9 +54,12 @@ _ADVICE = {
 }
 
 
-def advised(code: int, message: str) -> str:
-    """The driver's text of an error, and what to do about it where we know."""
-    return f"{message}; {_ADVICE[code]}" if code in _ADVICE else message
+def failure(code: int, text: bytes | None, what: str, maker: str) -> DeviceError:
+    """The error of a failed call: what it was for, the driver's text, and what to do about it where we know."""
+    said = (text or b"unknown error").decode() + (f"; {_ADVICE[code]}" if code in _ADVICE else "")
+    return (DeviceMemoryError if code == _OUT_OF_MEMORY else DeviceError)(
+        f"{what}: {said} ({maker} error {code})", code
+    )
 
 
 class _PoolProperties(ctypes.Structure):
@@ -133,8 +138,9 @@ class Device(ABC):
         self.use()
         self.check(self.driver_function("StreamSynchronize")(ctypes.c_void_p(stream)), "running on the device")
 
+    @staticmethod
     @abstractmethod
-    def check(self, code: int, what: str) -> None:
+    def check(code: int, what: str) -> None:
         """Raise the DeviceError of a failed call."""
 
     # -- code ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 from .errors import ArtifactError
@@ -16,15 +15,8 @@ from .errors import ArtifactError
 MAGIC = b"LAMGPU01"
 
 
-def pack(header: dict[str, Any], blobs: Sequence[bytes]) -> bytes:
-    """Put a header and blobs into one bytes object."""
-    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
-    sizes = struct.pack(f"<{2 + len(blobs)}Q", len(text), len(blobs), *map(len, blobs))
-    return b"".join((MAGIC, sizes, text, *blobs))
-
-
 def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """What `pack` put together; ArtifactError if this is something else."""
+    """The header and blobs of a container (targets/gpu_container.py makes them); ArtifactError if this is something else."""
     if data[:8] != MAGIC:
         raise ArtifactError("this is no GPU code of this version of lamina; compile it again")
     try:

@@ -8,15 +8,13 @@ Results are `DeviceArray`s. Work goes to the default stream, or to the one given
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from . import cuda, hip
 from .artifact import Artifact
-from .caller import Session, replaced_weights
 from .errors import LaminaRuntimeError
 from .gpu_array import DeviceArray
 from .gpu_call import GpuCaller
@@ -24,6 +22,8 @@ from .gpu_device import Device
 from .gpu_program import GpuProgram
 from .gpu_table import ENTRY
 from .loader import Image
+from .model import EntryModel
+from .program import Constants
 
 
 def parse_device(text: str) -> Device:
@@ -47,55 +47,38 @@ def launcher(artifact: Artifact) -> Image | None:
     return image
 
 
-class GpuModel:
+class GpuModel(EntryModel):
     """A loaded entry point on a GPU. With `graphs`, several launches of static sizes are one of the driver's graphs."""
 
+    _caller: GpuCaller
+
     def __init__(self, artifact: Artifact, entry: str, device: Device, target: str | None = None, graphs: bool = False):
-        self.artifact, self.entry, self.device = artifact, entry, device
-        self.target = artifact.choose(entry, target, device)
-        self.program = GpuProgram(*artifact.program(entry, self.target), device=device, name=entry)
-        self.plan = self.program.plan
-        self._state = artifact.state(entry)
+        self.device, target = device, artifact.choose(entry, target, device)
+        self.program = GpuProgram(*artifact.program(entry, target), device=device, name=entry)
         self._image = launcher(artifact)
         address = self._image.address(ENTRY) if self._image else 0
-        self._caller = GpuCaller(self.program, tuple(self._state), address, graphs)
-        self.inputs = self._caller.names
-        self.outputs = tuple(o["name"] for o in self.plan["outputs"] if o["mutates"] is None)
-        self._weights: dict[str, np.ndarray] = {}
-        self._lock = threading.Lock()
-        self.swap_weights({})
+        super().__init__(
+            artifact, entry, target, GpuCaller(self.program, tuple(artifact.state(entry)), address, graphs)
+        )
 
     def __repr__(self) -> str:
-        return f"<lamina {self._caller} for {self.target} on {self.device.kind}:{self.device.index}>"
-
-    def swap_weights(self, weights: Mapping[str, Any]) -> None:
-        """Replace weights by name and compute again what depends on them."""
-        specs = {w["name"]: w for w in self.plan["weights"]}
-        with self._lock:
-            arrays = replaced_weights(self._weights, specs, weights)
-            owners = []
-            for name in specs:
-                data = arrays.get(name)
-                raw = self.artifact.weight_bytes(name) if data is None else data.reshape(-1).view(np.uint8)
-                owners.append(DeviceArray.of(self.device, raw.reshape(-1), 0))
-            constants = self.program.initialize([o.pointer for o in owners], owners)
-            self._weights, self._caller.constants = arrays, constants
-            self.device.synchronize()
-
-    def session(self) -> Session:
-        """A copy of the state that calls through it read and write."""
-        return Session(self, self._state)
-
-    def initial_state(self) -> list[DeviceArray]:
-        """The initial values of the inputs that are state, on the device."""
-        return [DeviceArray.of(self.device, self.artifact.weight(n), 0) for n in self._state.values()]
+        return f"{super().__repr__()[:-1]} on {self.device.kind}:{self.device.index}>"
 
     def __call__(self, *args: Any, stream: int = 0, **named: Any) -> Any:
         """Run; returns one DeviceArray, or a tuple of them. Does not wait for the device."""
-        return self.run(self.initial_state(), *args, stream=stream, **named)
+        return self.run(self.initial_state().values(), *args, stream=stream, **named)
 
     def run(self, state: Iterable[DeviceArray], /, *args: Any, stream: int = 0, **named: Any) -> Any:
         """Run on arrays and a state, which is updated."""
         if named or len(args) != len(self.inputs):
             args = self._caller.order(args, named, called=repr(self))
         return self._caller.call(stream, *args, *state)
+
+    def _constants(self, weights: list[np.ndarray]) -> Constants:
+        owners = [self._placed(w.reshape(-1).view(np.uint8)) for w in weights]
+        constants = self.program.initialize([o.pointer for o in owners], owners)
+        self.device.synchronize()
+        return constants
+
+    def _placed(self, array: np.ndarray) -> DeviceArray:
+        return DeviceArray.of(self.device, array, 0)

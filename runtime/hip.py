@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import dlpack, gpu_device
-from .errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
+from .errors import NoDeviceError, OldDriverError, WrongDeviceError
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
-_OUT_OF_MEMORY, _BAD_IMAGE, _NO_DEVICE, _NO_BINARY = 2, 200, 100, 209
+_BAD_IMAGE, _NO_DEVICE, _NO_BINARY = 200, 100, 209
 # a device stands for the context that HIP does not have
 _NAMES = {
     "CtxGetCurrent": "GetDevice",
@@ -65,11 +65,8 @@ def _library() -> Any:
 
 def check(code: int, what: str) -> None:
     """Raise the DeviceError of a failed call."""
-    if not code:
-        return
-    text = (driver().hipGetErrorString(code) or b"unknown error").decode()
-    message = f"{what}: {gpu_device.advised(code, text)} (HIP error {code})"
-    raise (DeviceMemoryError if code == _OUT_OF_MEMORY else DeviceError)(message, code)
+    if code:
+        raise gpu_device.failure(code, driver().hipGetErrorString(code), what, "HIP")
 
 
 def architecture(full: str) -> str:
@@ -81,6 +78,7 @@ class Device(gpu_device.Device):
     """One GPU."""
 
     kind, arch, dlpack, prefix, names = "hip", "amdgcn", dlpack.ROCM, "hip", _NAMES
+    check = staticmethod(check)
 
     def __init__(self, index: int):
         hip = driver()
@@ -120,9 +118,6 @@ class Device(gpu_device.Device):
     def tensor_map(self, base: int, entry: Mapping[str, Any], sizes: Sequence[int], strides: Sequence[int]) -> Any:
         """AMD GPUs have no TMA, and no kernel for them asks for a descriptor."""
         raise WrongDeviceError(f"{self} has no tensor descriptors; the code is for another GPU")
-
-    def check(self, code: int, what: str) -> None:
-        check(code, what)
 
     def driver(self) -> Any:
         return driver()

@@ -60,9 +60,9 @@ class AmdgpuTarget(GpuTarget):
 
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages and a code object."""
-        from ..runtime.gpu_image import pack
         from .amdgpu_code import emit_code_object
         from .gpu import stages_of
+        from .gpu_container import pack
 
         return pack(stages_of(llvm_ir), [emit_code_object(self, llvm_ir)])
 

@@ -39,7 +39,7 @@ class GpuTarget(Target):
 
     def link(self, objects: Sequence[bytes], names: Sequence[str], exports: Sequence[str]) -> bytes:
         """The image of a program: the containers of its kernels."""
-        from ..runtime.gpu_image import pack
+        from .gpu_container import pack
 
         return pack({"arch": self.name, "kernels": list(names)}, list(objects))
 

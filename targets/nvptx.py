@@ -70,7 +70,7 @@ class NvptxTarget(GpuTarget):
 
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages, PTX, and a cubin where ptxas is found."""
-        from ..runtime.gpu_image import pack
+        from .gpu_container import pack
         from .nvptx_code import assemble, to_ptx
 
         ptx = to_ptx(self, llvm_ir)

@@ -12,7 +12,8 @@ from lamina.dialects.record import Graph, TensorType
 from lamina.frontend import launcher
 from lamina.runtime import cuda, dlpack
 from lamina.runtime.errors import ArtifactError, LaminaRuntimeError, NoDeviceError
-from lamina.runtime.gpu_image import pack, unpack
+from lamina.runtime.gpu_image import unpack
+from lamina.targets.gpu_container import pack
 
 no_driver = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
