@@ -107,6 +107,17 @@ def test_attention(case, chip, fake):
     assert not any(name.startswith("scratch") for name in fake.executed)
 
 
+@pytest.mark.parametrize(("case", "chip"), on_chips(["f16", "bf16", "f32"]))
+def test_maxima_that_grow(case, chip, fake):
+    """Scores of later tiles of keys are larger: by so little that sums stay as they are, and by more."""
+    arrays = [random(case, (1, n, 64), seed) for seed, n in enumerate((70, 200, 200))]
+    arrays[1] = (arrays[1] * np.linspace(0.1, 15, 200)[:, None]).astype(NUMPY[case])
+    made, lse = run_graph(graph_of(case, (1, 70, 64), (1, 200, 64)), arrays, fake)
+    near, exact, exact_lse = eager(*arrays)
+    check(made, near, exact)
+    np.testing.assert_allclose(lse, exact_lse, rtol=1e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize(("case", "chip"), on_chips([(1, 70), (65, 20), (150, 150)]))
 def test_symbolic_queries_and_keys(case, chip, fake):
     g = graph_of(

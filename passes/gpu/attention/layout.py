@@ -12,6 +12,7 @@ class Functions:
 
     A maximum may pass over a NaN: its weight is a NaN all the same, and so are the total and the results of its row.
     `attributes` are LLVM's of a stage whose maxima are of sums, which are never signalling NaNs.
+    `ballot` is the op that gives a condition of all lanes as the bits of an integer, if votes are taken so.
     """
 
     exp2: str
@@ -19,6 +20,7 @@ class Functions:
     reciprocal: str
     maximum: str
     attributes: tuple[tuple[str, str], ...] = ()
+    ballot: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Layout:
     row: Callable[[int], int]
     column: Callable[[int], int]
     functions: Functions
+    wave: int = 32  # lanes
 
 
 NVIDIA = Functions("llvm.nvvm.ex2.approx.ftz.f", "llvm.nvvm.lg2.approx.ftz.f", "llvm.nvvm.rcp.approx.ftz.f", "maximumf")
@@ -40,5 +43,6 @@ NVIDIA = Functions("llvm.nvvm.ex2.approx.ftz.f", "llvm.nvvm.lg2.approx.ftz.f", "
 QUADS = Layout((0, 8), (1, 2), lambda i: i // 2 % 2, lambda i: 8 * (i // 4) + i % 2, NVIDIA)
 # In IEEE mode a maximum quiets its operands first: one more instruction for each score.
 AMD = Functions(
-    "llvm.amdgcn.exp2", "llvm.amdgcn.log", "llvm.amdgcn.rcp", "maxnumf", (("amdgpu-ieee", "false"),)
+    "llvm.amdgcn.exp2", "llvm.amdgcn.log", "llvm.amdgcn.rcp", "maxnumf", (("amdgpu-ieee", "false"),),
+    "rocdl.ballot",
 )  # fmt: skip

@@ -58,9 +58,7 @@ class SimtAttention(WaveAttention):
         pitch = self.tiles.keys + CHUNK // self.tiles.bytes
         return self.p_start + (self.part_row + dims.mod(dims.symbol("in_wave"), SIDE) + row) * pitch
 
-    def _products(
-        self, sums: Sequence[ir.Value], corrections: Sequence[ir.Value], weights: list[list[ir.Value]]
-    ) -> list[ir.Value]:
+    def _products(self, sums: Sequence[ir.Value], weights: list[list[ir.Value]]) -> list[ir.Value]:
         b, unit, tiles = self.b, self.unit, self.tiles
         columns = range(0, tiles.depth, SIDE)
         type, alignment = ir.VectorType.get([unit.step], b.f32), ir.IntegerAttr.get(b.i64, CHUNK)
@@ -81,4 +79,4 @@ class SimtAttention(WaveAttention):
             return made
 
         steps = tiles.keys // unit.step
-        return b.loop_carried("k", 0, steps, self._corrected(sums, corrections), step, kept=True)
+        return b.loop_carried("k", 0, steps, list(sums), step, kept=True)

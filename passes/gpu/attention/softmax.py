@@ -179,14 +179,22 @@ class Softmax:
         return [self.exp2(fma(x, minus[self.layout.row(i)])) for i, x in enumerate(scores)]
 
     def _lazy_tops(self, tops: list[ir.Value], before: RowState) -> tuple[list[ir.Value], ir.Value]:
-        b = self.b
         limit = self.lazy / LOG2E if self.exact else float(self.lazy)
         most = self._combined(self.functions.maximum, [self.binary("subf", t, m) for t, m in zip(tops, before.top)])
         over = self._compare(UNORDERED_GREATER, most, limit)
-        kind = b.attribute("#nvvm<vote_sync_kind any>")
-        grown = b.value("nvvm.vote.sync", (b.constant(FULL_MASK, b.i32), over), b.i1, kind=kind)
+        grown = self._any(over)
         made = [self.select(grown, self.maximum(t, m), m) for t, m in zip(tops, before.top)]
         return made, grown
+
+    def _any(self, condition: ir.Value) -> ir.Value:
+        """True in all lanes of a wave if it is in one."""
+        b = self.b
+        if self.functions.ballot:
+            lanes = ir.IntegerType.get_signless(self.layout.wave)
+            ballot = b.value(self.functions.ballot, (condition,), lanes)
+            return b.value("arith.cmpi", (ballot, b.constant(0, lanes)), b.i1, predicate=b.number(1, b.i64))
+        kind = b.attribute("#nvvm<vote_sync_kind any>")
+        return b.value("nvvm.vote.sync", (b.constant(FULL_MASK, b.i32), condition), b.i1, kind=kind)
 
     def pairs(self, weights: Sequence[ir.Value], element: ir.Type) -> list[ir.Value]:
         """Weights as pairs of 16-bit floats in i32: the left operand of the second product."""

@@ -4,6 +4,7 @@ A lane holds, for each 16 query rows of its wave, its part of Q, of a tile's sco
 
     wave of 64, f16 heads of 128, 32 rows      Q 32, scores 32, O 64 registers of 256 (two waves a SIMD)
     wave of 32, f16 heads of 128, 16 rows      Q 32 (64 on gfx11, where both halves hold all), scores 32, O 64 of 256
+    wave of 32, f16 heads of 64, 32 rows       Q 32, scores 64, O 64 of 256; 16 rows on gfx11
 
 Where Q does not fit beside O it stays in shared memory. Keys come 64 at a time, but fewer where K and V would take more
 than half of the 64 kB that two blocks share, and on gfx11, whose operands take twice the registers.
@@ -107,7 +108,7 @@ def _of_matrices(depth: int, dtype: str, unit: Unit, wave: int) -> WaveTiles:
     line = depth * bytes
     copies = wave // SIDE * unit.read // unit.step  # lanes that hold the same of Q
     each = SIDE * depth // wave + copies * SIDE * line // 4 // wave
-    fragments = 2 if wave > 32 and 2 * each <= TWICE else 1
+    fragments = 2 if 2 * each <= TWICE else 1
     held = fragments * each <= HELD
     most = MOST_KEYS // 2 if isinstance(unit, Interleaved) else MOST_KEYS
     keys = max(unit.group, min(most, (ROOM if held else ROOM // 2) // (2 * line)))

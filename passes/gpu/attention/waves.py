@@ -5,7 +5,7 @@
         load V of the tile                          in flight during the first product
         S = Q K;  softmax of S in registers
         store V;  load K of the next tile;  barrier
-        O = correction O + P V
+        O = correction O + P V                      corrected only where the maximum of a row has grown much
         store K;  barrier
     O / total -> epilogue
 
@@ -32,10 +32,11 @@ from ..matmul.wave_results import WaveResults
 from .edges import Edges
 from .layout import Functions, Layout
 from .problem import Attention
-from .softmax import RowState, Softmax, row_state
+from .softmax import RowState, Softmax, Step, row_state
 from .tiles import key_range, query_tile
 from .wave_tiles import WaveTiles
 
+LAZY = 8  # powers of two that a maximum may stay behind: weights are 256 at most, as f16 takes them
 CROWDED = 32  # elements of Q and K that are read at once where sums fill the registers
 
 
@@ -54,7 +55,9 @@ class WaveAttention:
         self.groups = kernel.wave // SIDE  # lanes that share a row
         self.own = unit.group // self.groups  # neighbouring keys of a group in a lane
         exact = attention.mask is not None or attention.scale <= 0
-        self.softmax = Softmax(self.b, attention.scale, self._layout(functions), exact=exact)
+        # a vote is one scalar register; few rows wait for memory
+        lazy = LAZY if unit.scalars and not attention.few else 0
+        self.softmax = Softmax(self.b, attention.scale, self._layout(functions), lazy, exact)
 
     def _layout(self, functions: Functions) -> Layout:
         """Scores of a lane: by 16 rows, then by groups of keys, then its own of the group."""
@@ -65,6 +68,7 @@ class WaveAttention:
             row=lambda i: i // each,
             column=lambda i: i % each // own * group + i % own,
             functions=functions,
+            wave=self.kernel.wave,
         )
 
     def emit(self) -> None:
@@ -212,17 +216,14 @@ class WaveAttention:
         self._keep_order()
         scores = self.edges.masked(self._scores(queries), dims.symbol("batch"), self.lane_row, t, edge)
         step = self.softmax.step(scores, before)
-        corrections = step.corrections()
-        total = [
-            self.softmax.binary("addf", self.softmax.binary("mulf", x, c), s)
-            for x, c, s in zip(before.total, corrections, step.sums)
-        ]
         weights = self._weights(step.weights)
         self._keep_order()
         self.v.store(values, self.v_start)
         following = self.k.load(tiles.keys * dims.dim_min(t + 1, end - 1), 0)
         self._barrier()
-        sums = self._products(sums, corrections, weights)
+        old, sums = self._corrected(step, before, sums)
+        total = [self.softmax.binary("addf", x, s) for x, s in zip(old, step.sums)]
+        sums = self._products(sums, weights)
         self._keep_order()
         self.k.store(following, self.k_start)
         self._barrier()
@@ -264,23 +265,23 @@ class WaveAttention:
         return [made[f * steps : (f + 1) * steps] for f in range(self.tiles.fragments)]
 
     def _bf16(self, weights: ir.Value, count: int) -> ir.Value:
-        """Weights rounded to bf16, without what LLVM does for NaN: a row with one has a total that is NaN."""
+        """Weights rounded to the nearest bf16, half way up, in one addition.
+
+        LLVM's rounding, half way to even, takes three more instructions, two of them for NaN: a row with one has a total
+        that is NaN.
+        """
         b, wide = self.b, ir.VectorType.get([count], self.b.i32)
         halves = ir.VectorType.get([count], ir.IntegerType.get_signless(16))
-        number = lambda x: b.constant(x, wide)
         bits = b.value("arith.bitcast", (weights,), wide)
-        odd = b.value("arith.andi", (b.value("arith.shrui", (bits, number(16)), wide), number(1)), wide)
-        bits = b.value("arith.addi", (bits, b.value("arith.addi", (odd, number(0x7FFF)), wide)), wide)
-        high = b.value("arith.trunci", (b.value("arith.shrui", (bits, number(16)), wide),), halves)
+        bits = b.value("arith.addi", (bits, b.constant(0x8000, wide)), wide)
+        high = b.value("arith.trunci", (b.value("arith.shrui", (bits, b.constant(16, wide)), wide),), halves)
         return b.value("arith.bitcast", (high,), ir.VectorType.get([count], ir.BF16Type.get()))
 
-    def _products(
-        self, sums: Sequence[ir.Value], corrections: Sequence[ir.Value], weights: list[list[ir.Value]]
-    ) -> list[ir.Value]:
-        """`correction O + P V`, by 16 rows and 16 columns."""
+    def _products(self, sums: Sequence[ir.Value], weights: list[list[ir.Value]]) -> list[ir.Value]:
+        """`O + P V`, by 16 rows and 16 columns."""
         b, unit, tiles = self.b, self.unit, self.tiles
         columns = tiles.depth // SIDE
-        made = self._corrected(sums, corrections)
+        made = list(sums)
         for j in range(columns):
             for step in range(tiles.keys // unit.step):
                 at = b.constant(SIDE * j, b.index)
@@ -291,12 +292,21 @@ class WaveAttention:
                 self._keep_order()
         return made
 
-    def _corrected(self, sums: Sequence[ir.Value], corrections: Sequence[ir.Value]) -> list[ir.Value]:
-        b, columns, made = self.b, self.tiles.depth // SIDE, []
-        for i, x in enumerate(sums):
-            by = b.value("vector.broadcast", (corrections[i // columns],), x.type)
-            made.append(b.value("arith.mulf", (x, by), x.type))
-        return made
+    def _corrected(self, step: Step, before: RowState, sums: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Totals and O for the maxima of a step, where some row of the wave has another one than before."""
+        b, columns, rows = self.b, self.tiles.depth // SIDE, self.tiles.fragments
+
+        def correct() -> list[ir.Value]:
+            by = step.corrections()
+            made = [self.softmax.binary("mulf", x, c) for x, c in zip(before.total, by)]
+            for i, x in enumerate(sums):
+                factor = b.value("vector.broadcast", (by[i // columns],), x.type)
+                made.append(b.value("arith.mulf", (x, factor), x.type))
+            return made
+
+        kept = [*before.total, *sums]
+        made = correct() if step.grown is None else b.branch(step.grown, [x.type for x in kept], correct, lambda: kept)
+        return made[:rows], made[rows:]
 
     # -- results ---------------------------------------------------------------------------------------------------
     def _write(self, results: WaveResults, rows: RowState, sums: Sequence[ir.Value]) -> None:
