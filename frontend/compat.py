@@ -122,6 +122,13 @@ def real_tensors() -> Iterator[None]:
         yield
 
 
+def fake_mode(graph: torch.fx.Graph) -> contextlib.AbstractContextManager[Any]:
+    """The mode that made the fake values of a graph; entered, it makes those of new nodes."""
+    values = (n.meta.get("val") for n in graph.nodes)
+    found = (v.fake_mode for v in values if isinstance(v, torch.Tensor) and hasattr(v, "fake_mode"))
+    return next(found, None) or contextlib.nullcontext()
+
+
 def _not_implemented(*_args: Any, **_kwargs: Any) -> Any:
     return NotImplemented
 

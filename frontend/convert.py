@@ -48,9 +48,10 @@ class Context:
         weights: Iterable[fx.Node] = (),
         names: Mapping[fx.Node, str] | None = None,
         strided: bool = True,
+        close_gaps: bool = False,
     ):
         self.graph = Graph(name)
-        self.strided = strided
+        self.strided, self.close_gaps = strided, close_gaps
         self.names = dict(names or {})
         self.location = Location()
         self.out_type: Any = None
@@ -257,7 +258,9 @@ class Context:
         fake = node.meta["val"]
         where = self.layout(fake)
         if not where.dense:
-            raise NotOurs("a result with gaps between its elements")
+            if not self.close_gaps:
+                raise NotOurs("a result with gaps between its elements")
+            where = contiguous(where.shape)
         self._note(*fake.shape, *fake.stride())
         value = self.value(node)
         if not where.contiguous:
@@ -340,15 +343,17 @@ def convert(
     weights: Iterable[fx.Node] = (),
     names: Naming | None = None,
     strided: bool = True,
+    close_gaps: bool = False,
 ) -> Part:
     """Convert `nodes` (in order) into a Part with `outputs` as results.
 
     `mutations` are (input, new value) pairs: the value is written to the input's storage after the call.
-    `strided`: inputs and outputs lie in memory as eager's tensors do, else row-major.
+    `strided`: inputs and outputs lie in memory as eager's tensors do, else row-major. `close_gaps`: so do outputs that
+    eager leaves with gaps between their elements, which otherwise have no form.
     Raises Unsupported or NotOurs when a node, an input or an output has no form.
     """
     names = names or Naming()
-    context = Context(names.graph, weights, names.inputs, strided)
+    context = Context(names.graph, weights, names.inputs, strided, close_gaps)
     for node in names.order:
         context.value(node)
     for node in nodes:

@@ -22,6 +22,7 @@ from torch import fx
 from ..compiler import pool
 from . import compat, glue, launcher, values
 from .aten.registry import Unsupported
+from .complex_pairs.split_complex import split_complex
 from .convert import convert
 from .equal_sizes import unify
 from .hazards import makes_something_of_nothing
@@ -61,6 +62,7 @@ class _Compilation:
             weights: frozenset[int] = frozenset()
             if kind == "inference" and not torch.is_grad_enabled():
                 weights = compat.static_inputs(metadata)
+            split_complex(gm, transforms=False)
             if kind != "backward":
                 _refuse_empty(gm)
                 unify(gm)

@@ -25,6 +25,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ..dialects.record import Graph, Location
 from . import compat, values
 from .aten.registry import converters
+from .complex_pairs.split_complex import hold_parts, split_complex
 from .convert import convert
 from .part import Naming, Part
 from .partition import classify, is_size
@@ -88,7 +89,8 @@ def from_program(
 ) -> Exported:
     """Turn an ExportedProgram into a record; `symbols` maps torch's names of dynamic sizes to the user's.
 
-    Inputs, weights and results are row-major, as numpy has them; with `strided` they lie in memory as eager's tensors do.
+    Inputs, weights and results are row-major, as numpy has them; with `strided` they lie in memory as eager's tensors do,
+    except results with gaps between their elements, which are row-major.
     """
     functional, refused = _functional(program)
     _refuse(refused)
@@ -107,6 +109,8 @@ def from_program(
         tensor = _stored(functional, spec)
         if tensor is None:
             raise ExportError(f"input '{node.name}' is a {spec.kind.name}, which a program cannot hold")
+        if tensor.is_complex() and not node.meta["val"].is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
         (state if node in mutated else weights)[names[node]] = tensor.detach()
     results, outputs, labels = _results(functional, gm)
     nodes = [n for n in gm.graph.nodes if n.op == "call_function" and not is_size(n)]
@@ -115,7 +119,7 @@ def from_program(
     # what the program promises: sizes of 1 too, which tracing leaves out of a symbol's range
     ranges = {str(s): compat.bounds(r) for s, r in program.range_constraints.items()}
     naming = Naming(name, names, order, labels, dict(symbols or {}), ranges)
-    part = convert(nodes, outputs, list(mutated.items()), constant, naming, strided)
+    part = convert(nodes, outputs, list(mutated.items()), constant, naming, strided, close_gaps=True)
     used = {i.name for i in part.graph.inputs}
     return Exported(
         part.graph,
@@ -141,11 +145,22 @@ def _functional(program: ExportedProgram) -> tuple[ExportedProgram, dict[fx.Node
         with compat.recurrent_cells_decomposed():
             functional = program.run_decompositions(dict(apart))
         _drop_checks(functional.graph_module)
+        split_complex(functional.graph_module, transforms=True)
+        hold_parts(functional.graph_module.graph, _constants(functional))
         refused = classify(functional.graph_module)
         more = {n.target: table[n.target] for n in refused if n.target in table and n.target not in apart}
         if not more:
             return functional, refused
         apart.update(more)
+
+
+def _constants(program: ExportedProgram) -> list[fx.Node]:
+    """The placeholders of parameters, constants, and buffers that nothing writes."""
+    kept = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    names = {s.arg.name for s in program.graph_signature.input_specs if s.kind in kept}
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    written = _mutations(program, placeholders)
+    return [n for n in placeholders if n.name in names and n not in written]
 
 
 def _lacking(program: ExportedProgram) -> set[Any]:

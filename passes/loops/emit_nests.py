@@ -147,7 +147,8 @@ class Emission:
 
     def _loops(self, nest: Nest, ev: Evaluator, loops: Sequence[Loop]) -> None:
         if not loops:
-            self._store(nest.full, nest.flat, ev)
+            for last in nest.last_positions():
+                self._store(nest.full, dims.substitute(nest.flat, last), ev)
             return
         loop, *others = loops
         if self._ahead and not others:

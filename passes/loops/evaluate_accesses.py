@@ -40,10 +40,15 @@ class Accesses(Walk):
         self.operations = 0
         self.functions = 0
         self.checks = False
-        self.branches = 0  # places where the element comes from one of two tensors
+        self.conditions: list[Dim] = []  # what decides between two tensors that an element comes from
         self.generics: dict[tuple[ir.Value, Index], Generic] = {}  # bodies inlined, by last argument and index
         self._memo: dict[Any, Any] = {}
         self._fresh = 0
+
+    @property
+    def branches(self) -> bool:
+        """True if there are places where an element comes from one of two tensors."""
+        return bool(self.conditions)
 
     def expressions(self) -> list[Dim]:
         """All index expressions that decide addresses or values."""
@@ -89,7 +94,7 @@ class Accesses(Walk):
         self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
     ) -> Any:
         self.positions += conditions
-        self.branches += 1
+        self.conditions += conditions
         yes()
         no()
         return TOKEN

@@ -75,6 +75,18 @@ def refine(space: Space, expressions: Callable[[Space], Iterable[Dim]], smallest
         space.split(*found)
 
 
+def small_split(space: Space, conditions: Iterable[Dim], largest: int) -> tuple[str, int] | None:
+    """The innermost loop and by what to split it, at most `largest`, to decide `conditions` by the new inner loop."""
+    last = space.loops[-1]
+    candidates: dict[tuple[str, Dim], None] = {}
+    seen: set[Expr] = set()
+    for e in conditions:
+        if isinstance(e, Expr):
+            _collect(e, {last.name: last.extent}, candidates, seen, 2)
+    found = [k for _, k in candidates if isinstance(k, int) and k <= largest]
+    return (last.name, max(found)) if found and all(max(found) % k == 0 for k in found) else None
+
+
 def _best_split(space: Space, expressions: Iterable[Dim], smallest: int) -> tuple[str, Dim] | None:
     """The loop to split and by what: the largest divisor first, so that smaller ones split its inner part."""
     extents = {l.name: l.extent for l in space.loops}

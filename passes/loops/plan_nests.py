@@ -19,12 +19,13 @@ from ...dialects.dims import Dim
 from .evaluate_accesses import Accesses, Reduction
 from .index_algebra import Ranges
 from .kept_rows import KeptRow, find_kept
-from .loop_nest import Loop, Space, refine
+from .loop_nest import SMALLEST_SPLIT, Loop, Space, refine, small_split
 from .next_row import rows_read_again
 from .reduction_loops import is_small
 from .tensor_graph import TensorGraph
 from .transposed_tiles import BLOCK, crossing_loop
 
+MOST_IN_TURN = 4  # LLVM knows how to store 2, 3 or 4 vectors so that their elements alternate
 SHORT_LOOP = 32  # an innermost loop of fewer elements takes the next loop in with it
 # Polynomials are chains of dependent multiply-adds, longer than the processor looks ahead: it needs other vectors beside
 # (tanh takes 1.25 times as long with one vector). LLVM's own rule is to interleave short bodies only.
@@ -50,6 +51,7 @@ class Nest:
     memory_order: list[Loop] = field(default_factory=list)  # the outer loops, in the order of the results' dimensions
     lanes: int = 1
     kept: list[KeptRow] = field(default_factory=list)
+    in_turn: tuple[str, int] | None = None  # an innermost loop that is unrolled: its elements come from other tensors
     cross: Loop | None = None  # this outer loop and the innermost one are walked in square tiles
     work: float = 1.0  # of one element, in scalar operations
     interleave: int = 0  # vectors that the innermost loop should work on at once; 0: as LLVM thinks
@@ -75,9 +77,12 @@ class Nest:
     @property
     def item_work(self) -> tuple[float, Dim]:
         """The work of one item as a factor and a size."""
-        return self.work * self.lanes * (BLOCK if self.cross else 1), self.terms * dims.product(
-            l.extent for l in self.inner
-        )
+        elements = self.lanes * (BLOCK if self.cross else 1) * len(self.last_positions())
+        return self.work * elements, self.terms * dims.product(l.extent for l in self.inner)
+
+    def last_positions(self) -> list[dict[str, int]]:
+        """The positions of the loop that is unrolled, as values of its variable."""
+        return [{self.in_turn[0]: i} for i in range(self.in_turn[1])] if self.in_turn else [{}]
 
 
 def plan_nests(graph: TensorGraph) -> list[Nest]:
@@ -131,6 +136,20 @@ def result_loops(
     `look` makes what notes the accesses; where it then `has_rows`, loops are split down to size 2.
     """
     space = Space.of([("f", numel, False)])
+    accesses = _refined(graph, space, results, look)
+    if has_rows(accesses):  # rows must be told apart from what runs in them
+        accesses = _refined(graph, space, results, look, smallest=2)
+    return space, accesses
+
+
+def _refined(
+    graph: TensorGraph,
+    space: Space,
+    results: Sequence[int],
+    look: Callable[[Ranges], A],
+    smallest: int = SMALLEST_SPLIT,
+) -> A:
+    """Split the loops of `space` where addresses need it; what is read in them."""
     last: list[A] = []
 
     def expressions(space: Space) -> list[Dim]:
@@ -141,23 +160,26 @@ def result_loops(
         last[:] = [accesses]
         return accesses.expressions()
 
-    refine(space, expressions)
-    if has_rows(last[0]):  # rows must be told apart from what runs in them
-        refine(space, expressions, smallest=2)
-    return space, last[0]
+    refine(space, expressions, smallest)
+    return last[0]
 
 
 def _plan(graph: TensorGraph, numel: Dim, results: list[int]) -> Nest:
     look = lambda ranges: Accesses(graph, ranges)
     space, accesses = result_loops(graph, numel, results, look, lambda a: bool(_rows(a)))
-    cross = crossing_loop(space.loops, accesses)
+    in_turn = None
+    if not accesses.reductions and (split := small_split(space, accesses.conditions, MOST_IN_TURN)):
+        space.split(*split)
+        accesses = _refined(graph, space, results, look)
+        in_turn = space.loops.pop().name, split[1]
+    cross = None if in_turn else crossing_loop(space.loops, accesses)
     if cross is not None:
         nest = Nest(results, space.values["f"], space.loops[:-1], space.loops[-1:], cross=cross)
         nest.work = _work(accesses)
         return nest
     outer, inner, lanes = _order(space.loops, accesses)
     memory_order = [l for l in space.loops if any(l is o for o in outer)]
-    nest = Nest(results, space.values["f"], outer, inner, memory_order=memory_order, lanes=lanes)
+    nest = Nest(results, space.values["f"], outer, inner, memory_order=memory_order, lanes=lanes, in_turn=in_turn)
     nest.work = _work(accesses)
     if accesses.functions:
         nest.interleave = INTERLEAVE

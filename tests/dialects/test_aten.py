@@ -189,6 +189,27 @@ CASES = {
         x(2, 6),
     ),
     "expand": (lambda a: (a.expand(3, -1) + 0, a[:, None] + a), x(4)),
+    "windows_added_up": (
+        lambda a: (
+            torch.ops.aten.unfold_backward(a.unfold(1, 3, 2), a.shape, 1, 3, 2),
+            torch.ops.aten.unfold_backward(a.unfold(0, 2, 3), a.shape, 0, 2, 3),
+            torch.ops.aten.unfold_backward(a.unfold(1, 4, 1), a.shape, 1, 4, 1),
+        ),
+        x(5, 8),
+    ),
+    "folded_image": (
+        lambda a: (
+            F.fold(
+                (a[:, :, None] * torch.arange(1.0, 7)[:, None]).flatten(1, 2),
+                (5, 6),
+                (3, 2),
+                padding=(1, 0),
+                stride=(2, 2),
+            ),
+            F.fold((a[:, :, None] * torch.arange(1.0, 7)[:, None]).flatten(1, 2)[..., :3], (3, 4), (3, 2)),
+        ),
+        x(2, 4, 9),
+    ),
     "windows": (lambda a: (a.unfold(1, 3, 2) + 0, a.diagonal() + 0, a.diagonal(-1) + 0, a.diagonal(2) + 0), x(5, 8)),
     "rearranged": (
         lambda a: (a.flip(1), a.roll(2, 1), a.roll(-3), a.repeat(2, 1, 3), a.rot90(), a.tile((2,))),

@@ -9,6 +9,7 @@ from support.random_graph import random_graph
 
 from lamina.dialects import dims
 from lamina.dialects.dtypes import DTYPES
+from lamina.dialects.interpret import numpy_dtype
 from lamina.dialects.record import Graph, Symbol, TensorType
 from lamina.passes.loops.emit_loops import emit_loops
 
@@ -241,7 +242,7 @@ def test_a_norm_asks_for_its_next_row(shape, dtype, rows):
     g = _graph("ln", types, build)
     assert graph_kernel(g).llvm_ir.count("call void @llvm.prefetch") == 2 * rows  # x and y, not the weight
     rng = np.random.default_rng(0)
-    inputs = [rng.standard_normal(t.shape).astype(DTYPES[dtype].numpy) for t in types]
+    inputs = [rng.standard_normal(t.shape).astype(numpy_dtype(dtype)) for t in types]
     _close(g, inputs, rtol=2e-5 if dtype == "f32" else 2e-2)
 
 
@@ -317,3 +318,22 @@ def test_a_sum_of_products_multiplies_and_adds_at_once(shape, dim):
     g = _graph("s", [_f32(*shape)], build)
     assert "llvm.fmuladd" in graph_kernel(g).llvm_ir
     _close(g, [np.random.default_rng(0).standard_normal(shape).astype(np.float32)])
+
+
+def _interleaved(g, x, y):
+    return g.add("concat", g.add("mul", x, x), g.add("sub", x, y), y, dim=2)
+
+
+def test_elements_of_several_tensors_in_turn_are_stored_without_a_choice():
+    g = _graph("c", [_f32(6, 40, 1), _f32(6, 40, 1)], _interleaved)
+    text = graph_kernel(g).llvm_ir
+    assert "select" not in text.split("define")[1] and "urem" not in text
+    rng = np.random.default_rng(0)
+    _close(g, [rng.standard_normal((6, 40, 1)).astype(np.float32) for _ in range(2)])
+
+
+def test_elements_of_several_tensors_in_turn_of_a_symbolic_size():
+    n = dims.symbol("d0")
+    g = _graph("c", [_f32(n, 5, 1), _f32(n, 5, 1)], _interleaved, [("d0", 0, 0)])
+    rng = np.random.default_rng(0)
+    _close(g, [rng.standard_normal((7, 5, 1)).astype(np.float32) for _ in range(2)])
