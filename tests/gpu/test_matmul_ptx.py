@@ -100,7 +100,6 @@ def test_wgmma(name):
 FLOAT8 = {
     "square": (4096, 4096, 4096),
     "large": (8192, 8192, 8192),
-    "three consumers": (6304, 768, 768),
     "columns in two parts": (128, 33792, 1024),
     "one row": (1, 4096, 4096),
     "ragged": (257, 784, 1040),

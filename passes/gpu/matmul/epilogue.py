@@ -70,17 +70,16 @@ class Epilogue:
         self.batch = self._symbol("batch", batch, self.product.batches)
         self.rows = [self._symbol("row", row + 8 * h, self.product.m) for h in range(2)]
         self.evaluators: dict[int, ThreadValues] = {}
-        self.row_biases: list[ir.Value | None] | None = None
         groups = len(sums) // 16
+        self.biases = self._load_biases(len(sums) // 4)
         if self.shifts:
             words = [self._words(group, sums) for group in range(groups)]
             for h in range(2):
                 self._shifted(h, [pair[h] for pair in words])
             return
         if self.narrows:
-            for group in range(groups):
-                for h in range(2):
-                    self._narrowed(group, h, sums)
+            for first in range(0, groups, self.ahead):
+                self._narrowed(range(first, min(first + self.ahead, groups)), sums)
             return
         if self.width == 8:
             step = self.ahead if self.reads and rows.end is None and columns.end is None else 1
@@ -143,11 +142,24 @@ class Epilogue:
         in_order = all(order is None for order in self.orders.values())
         return not self.halves and in_order and divisible(self.product.n, 8) and elements <= {"f16", "bf16"}
 
-    def _narrowed(self, group: int, h: int, sums: Sequence[ir.Value]) -> None:
-        """Evaluate the outputs for a thread's pairs of row `h` in a group of 32 columns, exchange, and store eight of each.
+    def _narrowed(self, groups: range, sums: Sequence[ir.Value]) -> None:
+        """Evaluate the outputs for a thread's pairs in some groups of 32 columns; exchange, and store eight of each row.
 
         They are evaluated within the tensor, stored or not: so no load of theirs is behind a branch.
         """
+        p, wide, quad = self.product, self._evaluator(8), self.ptx.i32(dims.symbol("quad"))
+        evaluated = [(group, h, self._narrow_words(group, h, sums)) for group in groups for h in range(2)]
+        for group, h, words in evaluated:
+            row, place = self.rows[h], self._symbol("w", self._eighth(group), dims.floordiv(p.n, 8))
+            at = (self.batch * p.m + row) * p.n + wide.flat(place)
+            made = [
+                (buffer, at, self._eight(self.ptx.quad_transpose(w, quad), result))
+                for w, (result, buffer) in zip(words, self.outputs)
+            ]
+            self._where(self._conditions(row, place, 8), lambda made=made: self._store(wide, made))
+
+    def _narrow_words(self, group: int, h: int, sums: Sequence[ir.Value]) -> list[list[ir.Value]]:
+        """Of each output the four pairs of row `h` that this lane has of a group before the exchange."""
         p, ev, row = self.product, self._evaluator(2), self.rows[h]
         inside = row if self.row_limits.end is None else self._symbol("row", dims.dim_min(row, p.m - 1), p.m)
         words: list[list[ir.Value]] = [[] for _ in self.outputs]
@@ -157,15 +169,7 @@ class Epilogue:
             flat = self._root_at(ev, self.batch, inside, self._pair_place(j), pair)
             for found, (result, _) in zip(words, self.outputs):
                 found.append(self._word(ev.vector(ev.at(result, self.index(ev.ranges, result, flat)))))
-        quad = self.ptx.i32(dims.symbol("quad"))
-        made = [self._eight(self.ptx.quad_transpose(w, quad), result) for w, (result, _) in zip(words, self.outputs)]
-        place, wide = self._symbol("w", self._eighth(group), dims.floordiv(p.n, 8)), self._evaluator(8)
-
-        def store() -> None:
-            for value, (_, buffer) in zip(made, self.outputs):
-                wide.store(buffer, (self.batch * p.m + row) * p.n + wide.flat(place), value)
-
-        self._where(self._conditions(row, place, 8), store)
+        return words
 
     def _shifts(self) -> bool:
         """True if rows begin anywhere, and all that is written is the root's result itself."""
@@ -288,15 +292,21 @@ class Epilogue:
             self.ranges.add(LANE, width)
         return self.evaluators[width]
 
+    def _load_biases(self, pairs: int) -> list[ir.Value]:
+        """The bias of both rows, or of this thread's pairs of columns: all before the first store."""
+        if self.product.bias is None:
+            return []
+        if self.product.bias_by_rows:
+            return [self._row_bias(row) for row in self.rows]
+        return [self._column_bias(j) for j in range(pairs)]
+
     def _biases(self, j: int) -> list[ir.Value | None]:
         """The bias of this thread's pair of columns in group `j` of eight, in f32, for both rows."""
-        if self.product.bias is None:
+        if not self.biases:
             return [None, None]
-        if not self.product.bias_by_rows:
-            return [self._column_bias(j)] * 2
-        if self.row_biases is None:
-            self.row_biases = [self._row_bias(row) for row in self.rows]
-        return self.row_biases
+        if self.product.bias_by_rows:
+            return [self._wide(value) for value in self.biases]
+        return [self._wide(self.biases[j])] * 2
 
     def _row_bias(self, row: Dim) -> ir.Value:
         """The bias of a row, twice; past the end that of the last row."""
@@ -304,7 +314,7 @@ class Epilogue:
         if self.row_limits.end is not None:
             row = self._symbol("row", dims.dim_min(row, p.m - 1), p.m)
         value = p.bias_at(self._evaluator(1), self.batch, row, 0)
-        return self._wide(self.b.value("vector.broadcast", (value,), pair))
+        return self.b.value("vector.broadcast", (value,), pair)
 
     def _column_bias(self, j: int) -> ir.Value:
         """The bias of a pair of columns; past the end some other one."""
@@ -312,13 +322,13 @@ class Epilogue:
         assert p.bias is not None
         if divisible(p.n, 2):
             ev = self._evaluator(2)
-            return self._wide(ev.vector(ev.at(p.bias, [ev.flat(self._pair_place(j))])))
+            return ev.vector(ev.at(p.bias, [ev.flat(self._pair_place(j))]))
         ones, pair = [], ir.VectorType.get([2], self.element)
         place = dims.floordiv(self.column, 2) + 4 * j + dims.symbol("quad")
         for e in range(2):
             c = self._symbol("w", dims.dim_min(2 * place + e, p.n - 1), p.n)
             ones.append(self._evaluator(1).at(p.bias, [c]))
-        return self._wide(b.value("vector.from_elements", ones, pair))
+        return b.value("vector.from_elements", ones, pair)
 
     def _wide(self, value: ir.Value) -> ir.Value:
         return self.b.value("arith.extf", (value,), ir.VectorType.get([2], self.b.f32)) if self.halves else value
