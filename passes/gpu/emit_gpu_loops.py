@@ -27,6 +27,7 @@ from .emit_tiles import emit_tiles, find_cross
 from .gpu_kernel import WARP, GpuKernel
 from .probe import Probe
 from .stored import Stored
+from .symbolic_rows import emit_symbolic_rows
 
 SHORT = 64  # elements that one thread reduces for itself
 MANY = 1 << 16  # results
@@ -92,7 +93,8 @@ def _emit(kernel: GpuKernel) -> None:
                 break
             emit_reduction(kernel, stored, long[-1].generic)  # the last one depends on no other
     for plan, _ in plans:
-        emit_rows(kernel, stored, plan)
+        emit = emit_rows if isinstance(plan.length, int) else emit_symbolic_rows
+        emit(kernel, stored, plan)
 
 
 def _length(g: Generic) -> Dim:

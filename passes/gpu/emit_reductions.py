@@ -28,7 +28,7 @@ from .block_reduce import reduce_block
 from .emit_rows import place, rows_per_block, threads_for
 from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
-from .row_values import Row, combined, strided
+from .row_values import UNROLL, Row, combined, strided
 from .stored import Stored, from_scratch, scratch_type, to_scratch
 from .streamed_loads import StreamedLoads
 from .thread_values import LANE, ThreadValues
@@ -43,6 +43,7 @@ COLUMN_BLOCKS, SCALAR_BLOCKS = (
     2112,
 )  # that keep 132 multiprocessors busy: four for each, more where they read little
 FINAL_SLICES, FINAL_THREADS = 16, 256  # of the stage that combines chunks, along columns and along rows
+ROW_THREADS = 256  # of a block that takes a chunk of a row
 WAVES = 1056  # blocks along rows: eight for each multiprocessor
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
@@ -70,6 +71,12 @@ def _row_chunks(count: Dim, length: Dim) -> int:
     if isinstance(length, int):
         return 1 if length < 16 * SINGLE else min(64, length // LEAST_CHUNK)
     return 64 if isinstance(count, int) and count <= 64 else 1
+
+
+def _row_vectors(vectors: Dim, chunks: int) -> Dim:
+    """Vectors of a chunk of a row: whole rounds of what the threads have under way, but in the last chunk."""
+    size, whole = dims.ceildiv(vectors, chunks), ROW_THREADS * UNROLL
+    return dims.ceildiv(size, whole) * whole if isinstance(size, int) and size >= whole else size
 
 
 def _column_block(vectors: Dim, width: int, size: int) -> tuple[int, int]:
@@ -145,7 +152,7 @@ class _Stages:
     # -- along rows ------------------------------------------------------------------------------------------------
     def rows(self, chunks: int) -> None:
         """Each chunk of each row by one row of threads."""
-        length, total = self.length, self.count * chunks
+        length = self.length
 
         def probe(width: int) -> Probe:
             ranges = Ranges({"r": self.count, "w": dims.floordiv(length, width), LANE: width})
@@ -154,7 +161,11 @@ class _Stages:
 
         width = choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
         vectors = length // width if isinstance(length, int) else length
-        threads, unroll = threads_for(length, width, self.kernel.wave, total) if chunks == 1 else (256, 0)
+        size = _row_vectors(vectors, chunks)
+        if isinstance(vectors, int) and isinstance(size, int):
+            chunks = -(-vectors // size)
+        total = self.count * chunks
+        threads, unroll = threads_for(length, width, self.kernel.wave, total) if chunks == 1 else (ROW_THREADS, 0)
         per_block = rows_per_block(threads, self.kernel.wave, total)
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
@@ -165,7 +176,6 @@ class _Stages:
         position = item
         if chunks != 1:
             position = dims.floordiv(item, chunks)
-            size = dims.ceildiv(vectors, chunks)
             chunk = ranges.simplify(dims.mod(item, chunks))
             low = b.dim(chunk * size)
             high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(vectors)), b.index)

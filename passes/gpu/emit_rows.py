@@ -19,17 +19,16 @@ from ..loops.index_algebra import Ranges
 from ..loops.loop_nest import Loop, Space
 from ..loops.tensor_graph import TensorGraph
 from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
-from .probe import MOST_LANES, Probe, choose_width
+from .probe import Probe, choose_width
 from .row_values import Row
 from .stored import Stored
 from .streamed_loads import StreamedLoads
 from .thread_values import LANE, ThreadValues, divisible
 
-WARP_ROW = 512  # elements up to which one wave takes a row
+WARP_ROW, WARP_VECTORS = 512, 4  # elements, or vectors for each of 32 lanes, up to which one wave takes a row
 PER_THREAD = 16  # elements of a longer row a thread should hold
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
-HELD, WIDE_HELD = 8, 16  # elements in each of these threads of a row of symbolic length, if it has no more; as vectors
 FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
 FEW_THREADS = 256  # so such a row has a block, whatever its length
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
@@ -85,7 +84,7 @@ def threads_for(length: Dim, width: int, wave: int, count: Dim) -> tuple[int, in
     if not isinstance(length, int) or length > REGISTER_ROW:
         return LOOP_THREADS, 0
     vectors = -(-length // width)
-    if length <= WARP_ROW:
+    if length <= WARP_ROW or width > 1 and vectors <= WARP_VECTORS * WARP:
         threads = min(wave, _power_up(vectors))
     else:
         threads = min(1024, max(2 * WARP, _power_up(length // PER_THREAD // 2 + 1)))
@@ -106,7 +105,7 @@ def _power_up(n: int) -> int:
 
 
 @dataclass
-class _Form:
+class RowForm:
     """What one branch of a stage knows of its rows: they are whole vectors of `width` elements."""
 
     plan: RowPlan
@@ -114,61 +113,34 @@ class _Form:
     width: int
 
 
-def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
-    """Write the results of `plan`."""
-    length, count = plan.length, plan.count
-    given = _Form(plan, kernel.graph, row_width(kernel.graph, stored, plan))
-    threads, unroll = threads_for(length, given.width, kernel.wave, count)
-    per_block = rows_per_block(threads, kernel.wave, count)
-    stage = kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
-    r, lane, inside = place(stage, threads, per_block, count)
-    streamed, b = StreamedLoads(stage), stage.b
+class RowStage:
+    """A stage for `count` rows, each by `threads` threads; it runs where `when` is 1, and is not launched where it is 0."""
 
-    def body(form: _Form, unroll: int) -> list[ir.Value]:
-        ev = stored.evaluator(stage, Ranges({"r": count}), form.width, partial(ThreadValues, graph=form.graph))
-        ev.streamed = streamed
-        row = Row(stage, threads, lane, dims.floordiv(form.plan.length, form.width), unroll)
-        _emit_row(form.plan, ev, row, r, inside)
+    def __init__(self, kernel: GpuKernel, stored: Stored, count: Dim, threads: int, when: Dim = 1):
+        self.stored, self.count, self.threads = stored, count, threads
+        per_block = rows_per_block(threads, kernel.wave, count)
+        self.stage = kernel.stage(threads * per_block, (when * dims.ceildiv(count, per_block), 1, 1))
+        self._row, self._lane, self._inside = place(self.stage, threads, per_block, count)
+        self._streamed = StreamedLoads(self.stage)
+
+    def write(self, form: RowForm, unroll: int) -> list[ir.Value]:
+        """Write the results of this thread's row, of which it holds `unroll` vectors in registers (0: none)."""
+        ranges, make = Ranges({"r": self.count}), partial(ThreadValues, graph=form.graph)
+        ev = self.stored.evaluator(self.stage, ranges, form.width, make)
+        ev.streamed = self._streamed
+        vectors = dims.floordiv(form.plan.length, form.width)
+        row = Row(self.stage, self.threads, self._lane, vectors, unroll)
+        _emit_row(form.plan, ev, row, self._row, self._inside)
         return []
 
-    def held_or_read(form: _Form) -> list[ir.Value]:
-        """What the threads hold is not read again, if something would be."""
-        if not plan.full and len(plan.keys) == 1:
-            return body(form, 0)
-        unroll = HELD if form.width == 1 else -(-WIDE_HELD // form.width)
-        most, least = unroll * threads * form.width, threads if form.width == 1 else 1
-        more, held = b.dim(length - least - 1), b.constant(most - least, b.index)
-        fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))  # least < length <= most
-        return b.branch(fits, [], lambda: body(form, unroll), lambda: body(form, 0))
 
-    if isinstance(length, int):
-        body(given, unroll)
-    else:
-        wide = _in_vectors(given, stored)
-        if wide is None:
-            held_or_read(given)
-        else:
-            size, step = b.dim(length), b.constant(wide.width, b.index)
-            b.bind(str(dims.floordiv(wide.plan.length, wide.width)), b.binary("arith.divui", size, step))
-            rest = b.binary("arith.remui", size, step)
-            whole = b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
-            b.branch(whole, [], lambda: held_or_read(wide), lambda: held_or_read(given))
-    stage.finish()
-
-
-def _in_vectors(form: _Form, stored: Stored) -> _Form | None:
-    """The form in which rows whose length is a symbol `n` are whole vectors: `n` is `width` times another symbol."""
-    name = str(form.plan.length)
-    if name not in form.graph.symbols:
-        return None
-    width = MOST_LANES
-    while width > 1:
-        sizes = {name: width * dims.symbol(f"{name}_{width}")}
-        graph, plan = TensorGraph(form.graph.op, sizes), form.plan.substitute(sizes)
-        if row_width(graph, stored, plan) == width:
-            return _Form(plan, graph, width)
-        width //= 2
-    return None
+def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
+    """Write the results of `plan`, whose rows have a length that is known."""
+    form = RowForm(plan, kernel.graph, row_width(kernel.graph, stored, plan))
+    threads, unroll = threads_for(plan.length, form.width, kernel.wave, plan.count)
+    rows = RowStage(kernel, stored, plan.count, threads)
+    rows.write(form, unroll)
+    rows.stage.finish()
 
 
 def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:

@@ -14,8 +14,11 @@ from .gpu_kernel import GpuStage, element_bytes
 
 LEAST_BYTES = 32 << 20  # of an input: the L2 cache of an H100 has 50 MB
 MOST_WRITTEN = 8  # an input is so many times as large as all results together
-_BYTES = 16  # of a load
-_LOAD = "ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {$0, $1, $2, $3}, [$4], $5;"
+# a load's bytes: its text; words of neighbours share lines that L1 had better keep
+_LOADS = {
+    16: "ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {$0, $1, $2, $3}, [$4], $5;",
+    4: "ld.global.L2::cache_hint.b32 $0, [$1], $2;",
+}
 _POLICY = "createpolicy.fractional.L2::evict_first.b64 $0, 1.0;"
 
 
@@ -30,7 +33,7 @@ class StreamedLoads:
                 self._policy = self._inline(_POLICY, "=l", (), b.i64)
 
     def load(self, buffer: ir.Value, offset: ir.Value, width: int) -> ir.Value:
-        """The 16 bytes, `width` elements, that begin at an element of an input."""
+        """The `width` elements, 16 bytes or one of 4, that begin at an element of an input."""
         b, element = self.stage.b, ir.MemRefType(buffer.type).element_type
         size = b.constant(element_bytes(element), b.i64)
         far = b.value("arith.muli", (b.value("arith.index_cast", (offset,), b.i64), size), b.i64)
@@ -43,16 +46,21 @@ class StreamedLoads:
             rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
             noWrapFlags=b.number(0, b.i32),
         )
+        operands, text = (address, self._policy), _LOADS[width * element_bytes(element)]
+        if width == 1:
+            word = self._inline(text, "=r,l,l", operands, b.i32)
+            return word if element == b.i32 else b.value("arith.bitcast", (word,), element)
         four = ir.Type.parse("!llvm.struct<(i32, i32, i32, i32)>")
-        made = self._inline(_LOAD, "=r,=r,=r,=r,l,l", (address, self._policy), four)
+        made = self._inline(text, "=r,=r,=r,=r,l,l", operands, four)
         words = [b.value("llvm.extractvalue", (made,), b.i32, position=ir.DenseI64ArrayAttr.get([k])) for k in range(4)]
         vector = b.value("vector.from_elements", words, ir.VectorType.get([4], b.i32))
         wanted = ir.VectorType.get([width], element)
         return vector if wanted == vector.type else b.value("vector.bitcast", (vector,), wanted)
 
-    def takes(self, buffer: ir.Value, alignment: int) -> bool:
-        """Are loads of the buffer of such, if they are of 16 bytes at a multiple of `alignment`?"""
-        return buffer in self.addresses and alignment == _BYTES
+    def takes(self, buffer: ir.Value, width: int, alignment: int) -> bool:
+        """Are loads of `width` elements of the buffer, at multiples of `alignment` bytes, such loads?"""
+        size = width * element_bytes(ir.MemRefType(buffer.type).element_type)
+        return buffer in self.addresses and size == alignment == (4 if width == 1 else 16)
 
     def _inline(self, text: str, constraints: str, operands: tuple[ir.Value, ...], result: ir.Type) -> ir.Value:
         """Inline PTX that stays where it is: behind the wait for the launch before (overlap_launches.py)."""

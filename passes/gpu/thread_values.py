@@ -120,9 +120,11 @@ class ThreadValues(VectorEvaluator):
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def load_at(self, buffer: ir.Value, offset: Dim) -> ir.Value:
-        if not self.varies(offset):
-            return Evaluator.load_at(self, buffer, offset)
         element = ir.MemRefType(buffer.type).element_type
+        if not self.varies(offset):
+            if self.width == 1 and self.streamed is not None and self.streamed.takes(buffer, 1, element_bytes(element)):
+                return self.streamed.load(buffer, self.b.dim(offset), 1)
+            return Evaluator.load_at(self, buffer, offset)
         step = self._step(offset)
         if step != 1:
             lanes = whole_load(element, ir.MemRefType(buffer.type).shape[0])
@@ -132,8 +134,7 @@ class ThreadValues(VectorEvaluator):
             loads = [self._load_lane(buffer, self.lane(offset, k), lanes) for k in range(self.width)]
             return self.b.value("vector.from_elements", loads, ir.VectorType.get([self.width], element))
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
-        whole = self.width * element_bytes(element) == alignment.value
-        if whole and self.streamed is not None and self.streamed.takes(buffer, alignment.value):
+        if self.streamed is not None and self.streamed.takes(buffer, self.width, alignment.value):
             return self.streamed.load(buffer, self.b.dim(offset), self.width)
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
 

@@ -44,3 +44,24 @@ func.func private @small(%x: tensor<512x4096xf32>) -> tensor<512xf32> attributes
   } -> tensor<512xf32>
   return %z : tensor<512xf32>
 }
+
+// -----
+
+// Rows that begin anywhere are read by words, past the L2 cache only: neighbours share L1's lines.
+// CHECK-LABEL: gpu.module @columns
+// CHECK: llvm.inline_asm has_side_effects {{.*}}"ld.global.L2::cache_hint.b32 $0, [$1], $2;"
+// CHECK: arith.bitcast {{.*}} : i32 to f32
+func.func private @columns(%x: tensor<4096x4097xf32>) -> tensor<4097xf32> attributes {
+    lamina.kind = "loops", lamina.label = "columns", lamina.symbols = [], lamina.arg_dims = [["4096", "4097"]],
+    lamina.result_dims = [["4097"]], lamina.arg_dtypes = ["f32"], lamina.result_dtypes = ["f32"]} {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4097xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%e : tensor<4097xf32>) -> tensor<4097xf32>
+  %z = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>],
+      iterator_types = ["reduction", "parallel"]} ins(%x : tensor<4096x4097xf32>) outs(%i : tensor<4097xf32>) {
+  ^bb0(%a: f32, %c: f32):
+    %s = arith.addf %c, %a : f32
+    linalg.yield %s : f32
+  } -> tensor<4097xf32>
+  return %z : tensor<4097xf32>
+}

@@ -1,0 +1,86 @@
+"""Rows whose length `n` is known when they are launched: a stage for each way to take them, of which one runs.
+
+short     whole vectors, up to SHORT elements: a wave a row, in registers
+others    a block a row: by vectors where n is a multiple of their lanes, else element by element; each in registers up
+          to HELD elements a thread, else read again by each loop
+
+A grid is an expression over sizes, and a stage whose grid is empty is not launched: `when` of RowStage is 0 or 1.
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.tensor_graph import TensorGraph
+from .emit_rows import RowForm, RowPlan, RowStage, row_width
+from .gpu_kernel import GpuKernel
+from .probe import MOST_LANES
+from .stored import Stored
+
+SHORT = 1024  # elements
+THREADS, HELD = 256, 16  # of another row, and the elements that each may hold
+
+
+def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
+    """Write the results of `plan`, whose rows have a length that is an expression over symbols."""
+    given = RowForm(plan, kernel.graph, row_width(kernel.graph, stored, plan))
+    wide = given if given.width > 1 else _in_vectors(given, stored)
+    short: Dim = 0
+    if wide is not None:
+        short = _is_short(plan.length, wide.width)
+        rows = RowStage(kernel, stored, plan.count, kernel.wave, short)
+        _divide(rows, given, wide)
+        rows.write(wide, SHORT // (kernel.wave * wide.width))
+        rows.stage.finish()
+    rows = RowStage(kernel, stored, plan.count, THREADS, 1 - short)
+    if wide is None or wide is given:
+        _held_or_read(rows, given)
+    else:
+        whole = _divide(rows, given, wide)
+        rows.stage.b.branch(whole, [], lambda: _held_or_read(rows, wide), lambda: _held_or_read(rows, given))
+    rows.stage.finish()
+
+
+def _is_short(length: Dim, width: int) -> Dim:
+    """1 where `0 < length <= SHORT` and `length` is a multiple of `width`, else 0."""
+    some = dims.dim_min(1, length)
+    few = dims.dim_min(1, dims.floordiv(SHORT, dims.dim_max(1, length)))
+    return some * few * (1 - dims.dim_min(1, dims.mod(length, width)))
+
+
+def _in_vectors(form: RowForm, stored: Stored) -> RowForm | None:
+    """The form in which rows whose length is a symbol `n` are whole vectors: `n` is `width` times another symbol."""
+    name = str(form.plan.length)
+    if name not in form.graph.symbols:
+        return None
+    width = MOST_LANES
+    while width > 1:
+        sizes = {name: width * dims.symbol(f"{name}_{width}")}
+        wide = RowForm(form.plan.substitute(sizes), TensorGraph(form.graph.op, sizes), width)
+        if row_width(wide.graph, stored, wide.plan) == width:
+            return wide
+        width //= 2
+    return None
+
+
+def _divide(rows: RowStage, given: RowForm, wide: RowForm) -> ir.Value:
+    """Give the symbol of `wide`, how many vectors a row is, its value; true if they are all of it."""
+    b = rows.stage.b
+    size, width = b.dim(given.plan.length), b.constant(wide.width, b.index)
+    vectors = dims.floordiv(wide.plan.length, wide.width)
+    if wide is not given:
+        b.bind(str(vectors), b.binary("arith.divui", size, width))
+    rest = b.binary("arith.remui", size, width)
+    return b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+
+
+def _held_or_read(rows: RowStage, form: RowForm) -> list[ir.Value]:
+    """What the threads hold is not read again, if something would be."""
+    if form.width == 1 or not form.plan.full and len(form.plan.keys) == 1:
+        return rows.write(form, 0)
+    b = rows.stage.b
+    more, held = b.dim(form.plan.length - 1), b.constant(HELD * THREADS, b.index)
+    fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= HELD * THREADS
+    return b.branch(fits, [], lambda: rows.write(form, -(-HELD // form.width)), lambda: rows.write(form, 0))
