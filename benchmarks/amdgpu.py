@@ -38,6 +38,14 @@ def graph_of(op: str, *types: tuple[str, tuple[int, ...]] | None, **attributes: 
     return g
 
 
+def turned_product(dtype: str, shape: tuple[int, int]) -> Graph:
+    """`a @ w.T`, in f32 for floats of 8 bits."""
+    g = Graph()
+    a, w = (g.add_input(n, TensorType(dtype, shape)) for n in "aw")
+    g.add_output(g.add("matmul", a, g.add("permute", w, dims=(1, 0))))
+    return g
+
+
 def kernels() -> dict[str, Graph]:
     """The kernels of the table."""
     rows, square = (8192, 4096), (4096, 4096)
@@ -49,6 +57,7 @@ def kernels() -> dict[str, Graph]:
         "sum of columns f32": graph_of("sum", ("f32", rows), dims=(0,), keepdim=False),
     }
     made |= {f"matmul {t}": graph_of("matmul", (t, square), (t, square)) for t in ("f16", "bf16", "f32")}
+    made |= {f"matmul {t}, as _scaled_mm has it": turned_product(t, square) for t in ("f8E4M3FN", "f8E4M3FNUZ")}
     for channels, size in ((64, 3), (256, 1)):
         image, weights = ("f16", (32, channels, 56, 56)), ("f16", (64, channels, size, size))
         window = {"stride": (1, 1), "padding": (size // 2,) * 2, "dilation": (1, 1), "output_padding": (0, 0)}
