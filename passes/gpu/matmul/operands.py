@@ -245,6 +245,7 @@ def _emit_turn(
     first_k = side_of_tile * dims.mod(dims.floordiv(block, row_tiles), k_tiles)
     b.bind("outer", b.dim(first_row + dims.mod(thread, side_of_tile)))
     exists = _less(stage, dims.symbol("outer"), rows)
+    read_values = []  # all of them before the first store: no load moves up past one
     for turn in range(side_of_tile // across):
         place = dims.floordiv(thread, side_of_tile) + across * turn
         at = b.bind_unique("k", b.dim(first_k + place))
@@ -255,7 +256,8 @@ def _emit_turn(
 
         inside = b.value("arith.andi", (exists, _less(stage, at, k)), b.i1)
         value = b.branch(inside, [b.f32], read, lambda: [b.constant(0.0, b.f32)])[0]
-        offset = place * (side_of_tile + 1) + dims.mod(thread, side_of_tile)
+        read_values.append((value, place * (side_of_tile + 1) + dims.mod(thread, side_of_tile)))
+    for value, offset in read_values:
         b.op("memref.store", (value, tile, b.dim(offset)))
     stage.barrier()
     vectors, pitch = side_of_tile // 4, round_up(k, 4)
