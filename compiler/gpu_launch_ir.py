@@ -6,7 +6,7 @@ differ in the table alone and nothing is imported.
     @launch_quiet    no failed run-time check is waiting to be raised
     @launch_perform  all work of a call on a stream:
       @launch_place    the buffers of the arena, and descriptors of tensors that have moved
-      @launch_walk     one of the driver's launch functions or a copy for each step
+      @launch_walk     one of the driver's launch functions or a copy for each step, where its grid is not empty
       @launch_replay   or the graph of the steps; nodes whose pointers differ from the last call's are set first
 
 They return the driver's code: 0, or the first error's. The entry defines who the memory comes from:
@@ -124,6 +124,11 @@ step:
   %none = icmp eq ptr %f, null
   br i1 %none, label %copying, label %launching
 launching:
+  %ab = mul i64 %a, %b
+  %blocks = mul i64 %ab, %c
+  %empty = icmp eq i64 %blocks, 0
+  br i1 %empty, label %next, label %some
+some:
   {load_word("ps", "row", 8, "ptr")}
   {load_word("config", "row", 9, "ptr")}
   %plain = icmp eq ptr %config, null

@@ -20,6 +20,7 @@ from . import native_entry
 from .cuda_entry_code import cuda_entry_ir
 from .entry_image import entry_image
 from .entry_table import CUDA_SLOT
+from .gpu_follow import follow_launches
 from .native_entry import Support, Table
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class _Entry:
         call = self.native.call(symbols)
         head = self.chain.tables[0]
         assert isinstance(head, _CudaTable)
-        if head.fits(call, args[: self.native.signature.tensors]):
-            self.chain.fill(symbols, lambda table: table.memoise(args, call, symbols))
+        if head.fits(call, args[: self.native.signature.tensors]) and not head.settled(args, call):
+            self.chain.fill(head.key(symbols), lambda table: table.memoise(args, call, symbols))
         return results
 
 
@@ -87,22 +88,32 @@ class _CudaTable(Table):
         """Fill the table for calls like this one."""
         native = self.native
         tensors = args[: native.signature.tensors]
-        if self._made is None or self._made[0] != symbols:
+        self.begin(symbols)
+        if self.steps is not None or self._made is None or self._made[0] != symbols:
             graphs = self._graphs and not native.program.plan["symbols"]
-            self._made = symbols, Launches(native.program.device, native.program.walk(symbols), graphs)
+            self._made = (
+                symbols,
+                Launches(native.program.device, native.program.walk(symbols, self.steps is not None), graphs),
+            )
         made = self._made[1]
         constants = native.constants(list(tensors))
-        walk = made.walk
-        self.buffers = walk.table
-        self.kept = [call, constants, made, tensors if native.weight_arguments else None]
-        arguments, outputs = self.argument_rows(args, call), self.output_rows(call)
+        self.buffers = made.walk.table
+        words = dict(made.words)
+        if self.steps is not None:
+            arena = follow_launches(native.program, made, self.steps)
+            self.steps.put(arena, ctypes.addressof(self.slots) + 8 * CUDA_SLOT["arena_bytes"])
+            words["arena_count"] = len(made.walk.offsets)
+        laid = native.symbolic or call
+        self.kept = [call, constants, made, tensors if native.weight_arguments else None, self.steps]
+        arguments, outputs = self.argument_rows(args, laid), self.output_rows(laid)
         first = len(native.input_arguments)
         for i, pointer in enumerate(constants.pointers):
             self.buffers[first + i] = pointer
         self.kept += [arguments, outputs]
         self.set(
-            **made.words,
-            buffers=ctypes.addressof(walk.table),
+            **words,
+            **self.follow(args, call),
+            buffers=ctypes.addressof(made.walk.table),
             arguments=len(args),
             argument_table=ctypes.addressof(arguments),
             outputs=len(call.buffers),

@@ -16,6 +16,7 @@ from functools import partial
 
 from ..compiler.entry_ir import arguments_check, load_slot, load_word
 from ..compiler.gpu_launch_ir import launch_ir
+from ..compiler.size_steps_ir import follow_ir
 from .entry_code import HELPERS, RESULTS, opening, outputs
 from .entry_table import ARGUMENT_WORDS, CUDA_SLOT, TENSOR
 
@@ -30,6 +31,7 @@ def cuda_entry_ir() -> str:
         + arguments_check(CUDA_SLOT, "check_here", ARGUMENT_WORDS)
         + _ARENA
         + launch_ir(CUDA_SLOT)
+        + follow_ir(CUDA_SLOT)
         + opening(_slot("busy", "busy", "i64"))
         + _FACTS
         + outputs("i32 %type, i32 %index", _DEVICE)

@@ -77,6 +77,8 @@ class CudaNative(Native):
 
     def __init__(self, part: Part, program: GpuProgram, frozen: bool = False):
         super().__init__(part, program, frozen)
+        if program.reads_patches:  # their descriptors are encoded in Python only
+            self.symbolic = None
         self.device = torch.device("cuda", program.device.index)
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:

@@ -5,6 +5,7 @@ Python take some µs. Everything it needs lies in a table of 8-byte slots (`entr
 `self` (a bytes object): addresses of functions, expected arguments, memoised sizes. Nothing is imported, so the image links
 against nothing. Entries on GPUs begin and end in the same way (`cuda_entry_code.py`).
 
+    symbols             where a table is for all sizes, its words are computed anew when a symbol has changed
     for each argument   exact type, number of dims, sizes and strides as memoised; ints equal;
                         weights: same object, same pointer, same version
     shared cells        [0] busy: another thread runs a program, [1] the arena, which all tables share, [2] a failure's status
@@ -28,6 +29,7 @@ from ..compiler.entry_ir import (
     release,
     slow,
 )
+from ..compiler.size_steps_ir import follow_ir
 from .entry_table import ARGUMENT_WORDS, BYTES_DATA, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT
 
 _slot = partial(load_slot, SLOT)
@@ -39,6 +41,7 @@ def entry_ir() -> str:
         HELPERS
         + arguments_check(SLOT, "check", ARGUMENT_WORDS)
         + perform(SLOT)
+        + follow_ir(SLOT)
         + opening(_BUSY)
         + _FACTS
         + outputs("i32 0, i32 -1")
@@ -192,10 +195,13 @@ facts:
 def outputs(device: str, loads: str = "") -> str:
     """From block `arguments`, which checks them, to block `run`, where %handles are %outputs tensors on `device`.
 
-    `device` is type and index as operands, `loads` defines what they name.
+    Before, the table follows the sizes of the arguments where it can (`compiler/size_steps_ir.py`). `device` is type and index as operands, `loads` defines what they name.
     """
     return f"""
 arguments:
+  %follows = call i1 @entry_follow(ptr %t, ptr %args)
+  br i1 %follows, label %match, label %slow
+match:
   %good = call i1 @entry_arguments(ptr %t, ptr %args, i64 %n, ptr %buffers)
   br i1 %good, label %outs, label %slow
 outs:

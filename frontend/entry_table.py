@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..compiler.size_steps_ir import FOLLOW_SLOTS
 from ..runtime.gpu_table import LAUNCH_SLOTS
 
 # Slots of the table, in order.
@@ -17,6 +18,8 @@ SLOTS = (
     "arguments", "argument_table", "outputs", "output_table",
     # state
     "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "release", "slow",
+    # how all this follows the sizes
+    *FOLLOW_SLOTS,
 )  # fmt: skip
 # Where the content of a bytes object starts.
 BYTES_DATA = bytes.__basicsize__ - 1

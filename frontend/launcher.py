@@ -28,6 +28,7 @@ from . import compat, values, weights
 from .part import Part
 from .signature import Signature, evaluate, laid_out
 from .stats import COUNTERS
+from .symbolic_call import symbolic_call
 
 
 def count(program: Program) -> None:
@@ -86,6 +87,11 @@ class Call:
     buffers: list[tuple[tuple[int, ...], tuple[int, ...], torch.dtype]]  # to allocate
     results: list[tuple[int, OutputSpec]]  # buffer of a result, -1: a copy as the program's spec says
 
+    @property
+    def order(self) -> list[int]:
+        """The buffer of each result."""
+        return [index for index, _ in self.results]
+
 
 class Native:
     """A loaded part: the Python way to call it."""
@@ -100,6 +106,7 @@ class Native:
         self.input_arguments = [names[i["name"]] for i in plan["inputs"]]
         self.weight_arguments = [names[w["name"]] for w in plan["weights"]]
         self.has_init = plan["init"] is not None
+        self.symbolic = symbolic_call(self)
         self._calls: dict[tuple[int, ...], Call] = {}
         self._constants: tuple[Any, Constants] | None = None
         if self.has_init:

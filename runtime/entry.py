@@ -173,7 +173,7 @@ class _Shared:
         self.cells = (ctypes.c_int64 * 3)()  # busy, the arena, the status of a call that failed
         self._block: Any = None
         self._old: list[Any] = []
-        self._size = 0
+        self.size = 0  # bytes of the arena
 
     @property
     def busy(self) -> bool:
@@ -186,10 +186,10 @@ class _Shared:
 
     def reserve(self, size: int) -> None:
         """Make the arena at least `size` bytes."""
-        if size > self._size:
+        if size > self.size:
             self._old.append(self._block)
             self._block, self.cells[1] = allocate(size)
-            self._size = size
+            self.size = size
         if not self.busy:  # else a program may be using the old one
             self._old.clear()
 

@@ -16,6 +16,7 @@ _MOST_THREADS = 1024  # of a block, on all GPUs
 _MOST_SHARED = 256 << 10  # bytes of a block, more than any GPU has
 _MOST_BOX = 256  # elements of a side
 _MOST_DIMS = 5
+MOST_BLOCKS = (1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1  # of a grid
 _WINDOW = ("lower", "upper", "steps")
 
 
@@ -73,5 +74,5 @@ def _is_there(role: str, known: Mapping[str, int]) -> bool:
 
 def check_grid(grid: Sequence[int], name: str) -> None:
     """ArtifactError if a grid has more blocks than launches can have, or fewer than none."""
-    if min(grid) < 0 or grid[0] >= 1 << 31 or max(grid[1:]) >= 1 << 16:
+    if min(grid) < 0 or any(n > most for n, most in zip(grid, MOST_BLOCKS)):
         raise ArtifactError(f"'{name}' would be launched with {'x'.join(map(str, grid))} blocks; no GPU has a grid of so many")  # fmt: skip

@@ -41,7 +41,8 @@ class _Kernel:
             sizes += stage["grid"]
             for entry in stage["tma"]:
                 sizes += [*entry["sizes"], *entry["strides"]]
-        self.sizes = compile_sizes(sizes, [*header["symbols"], "sms"])
+        self.symbols, self.expressions = [*header["symbols"], "sms"], sizes
+        self.sizes = compile_sizes(sizes, self.symbols)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Layout:
         kernels: Kernels,
         name: str,
     ):
-        self._device, self._name, self._rows = device, name, list[_Row]()
+        self._device, self._name, self.rows = device, name, list[_Row]()
         self._starts, self._fixed = {}, 0
         for space, count in spaces.items():
             self._starts[space] = self._fixed
@@ -91,24 +92,25 @@ class Layout:
         for row in plan["launches"]:
             if row["kernel"] not in known:
                 known[row["kernel"]] = _Kernel(*kernels(row["kernel"]))
-        self._lifetimes = [(b["first"], b["last"]) for b in plan["arena"]]
-        self._arena = len(plan["arena"])
-        scratch = self._fixed + self._arena
+        self.lifetimes = [(b["first"], b["last"]) for b in plan["arena"]]
+        self.arena = len(plan["arena"])
+        scratch = self._fixed + self.arena
         for number, row in enumerate(plan["launches"]):
-            self._lifetimes += [(number, number)] * known[row["kernel"]].scratch
-        at, self._parameters = self._fixed + len(self._lifetimes), list[int]()
+            self.lifetimes += [(number, number)] * known[row["kernel"]].scratch
+        at, self._parameters = self._fixed + len(self.lifetimes), list[int]()
         for row in plan["launches"]:
             kernel, dims = known[row["kernel"]], len(row["dims"])
             slots = {"status": at, **{f"symbol:{i}": at + 1 + i for i in range(dims)}}
             slots.update({f"buffer:{i}": self._starts[s] + n for i, (s, n) in enumerate(row["args"])})
             slots.update({f"scratch:{i}": scratch + i for i in range(kernel.scratch)})
             stages = tuple(self._stage(*given, slots) for given in zip(kernel.stages, kernel.functions))
-            self._rows.append(_Row(kernel, dims, at, stages))
+            self.rows.append(_Row(kernel, dims, at, stages))
             scratch, at = scratch + kernel.scratch, at + 1 + dims
         self._slots = at + 1  # the last is for what nobody reads
         sizes: list[Size] = [b["bytes"] for b in plan["arena"]]
         sizes += [d for row in plan["launches"] for d in row["dims"]]
-        self._copies = [[self._copy(c, sizes) for c in plan[key]] for key in ("before", "after")]
+        self.copies = [[self._copy(c, sizes) for c in plan[key]] for key in ("before", "after")]
+        self.expressions = sizes  # of the arena's buffers, of every launch's symbols, bytes and offset of every copy
         self._sizes = compile_sizes(sizes, symbols)
 
     def _stage(self, spec: Mapping[str, Any], function: ctypes.c_void_p, slots: Mapping[str, int]) -> _Stage:
@@ -123,14 +125,17 @@ class Layout:
         to, source = (self._starts[space] + number for space, number in (copy["to"], copy["from"]))
         return to, source
 
-    def walk(self, values: Sequence[int], status: int) -> Walk:
-        """The walk for values of the symbols; `status` is the address of an int32 a launch, where failed checks go."""
+    def walk(self, values: Sequence[int], status: int, whole: bool = False) -> Walk:
+        """The walk for values of the symbols; `status` is the address of an int32 a launch, where failed checks go.
+
+        A stage whose grid is empty is left out, but in a `whole` walk, whose sizes native code changes.
+        """
         numbers = iter(self._sizes(*values))
-        sizes = list(islice(numbers, self._arena))
+        sizes = list(islice(numbers, self.arena))
         table = (ctypes.c_uint64 * self._slots)()
         found: dict[tuple[Any, ...], tuple[int, ...]] = {}
         rows: list[tuple[_Row, Iterator[int]]] = []
-        for number, row in enumerate(self._rows):
+        for number, row in enumerate(self.rows):
             dims = tuple(islice(numbers, row.dims))
             table[row.at] = status + 4 * number
             table[row.at + 1 : row.at + 1 + row.dims] = dims
@@ -142,30 +147,38 @@ class Layout:
             rows.append((row, rest))
         if min(sizes, default=0) < 0:
             raise LaminaRuntimeError(f"program '{self._name}' has a buffer of {min(sizes)} bytes; compile it again")
-        offsets, total = plan_offsets([-(-s // ALIGN) * ALIGN for s in sizes], self._lifetimes)
+        offsets, total = plan_offsets([-(-s // ALIGN) * ALIGN for s in sizes], self.lifetimes)
         address = ctypes.addressof(table)
         parameters = (ctypes.c_uint64 * max(len(self._parameters), 1))(*[address + 8 * s for s in self._parameters])
         launches = []
         for row, rest in rows:
             for stage in row.stages:
-                launch = self._launch(stage, rest, parameters, status, row.kernel.overlaps)
+                launch = self._launch(stage, rest, parameters, status, row.kernel.overlaps, whole)
                 if launch is not None:
                     launches.append(launch)
-        before, after = ([Copy(*at, *islice(numbers, 2)) for at in copies] for copies in self._copies)
+        before, after = ([Copy(*at, *islice(numbers, 2)) for at in copies] for copies in self.copies)
         steps = (*before, *launches, *after)
         return Walk(steps, table, parameters, self._fixed, tuple(offsets), total, self._name)
 
     def _launch(
-        self, stage: _Stage, numbers: Iterator[int], parameters: ctypes.Array, valid: int, overlaps: bool
+        self,
+        stage: _Stage,
+        numbers: Iterator[int],
+        parameters: ctypes.Array,
+        valid: int,
+        overlaps: bool,
+        whole: bool,
     ) -> Launch | None:
-        """A stage with its sizes; None if its grid is empty. `valid` is an address that a descriptor may have at first."""
+        """A stage with its sizes; None if it is left out. `valid` is an address that a descriptor may have at first."""
         spec, grid = stage.spec, tuple(islice(numbers, 3))
         check_grid(grid, spec["name"])
         maps = [[list(islice(numbers, len(entry[k]))) for k in ("sizes", "strides")] for entry in spec["tma"]]
-        if 0 in grid:
+        if 0 in grid and not whole:
             return None
         descriptors = []
         for slot, entry, (sizes, strides) in zip(stage.maps, spec["tma"], maps):
+            if 0 in grid:  # not launched, and sizes may be what no tensor has
+                sizes, strides = [1] * len(sizes), [ALIGN] * len(strides)
             made = self._device.tensor_map(valid, entry, sizes, strides)
             descriptors.append(Descriptor(made, slot))
         for n, (argument, slot) in enumerate(zip(spec["args"], stage.parameters), stage.first):

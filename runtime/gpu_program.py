@@ -11,6 +11,7 @@ code in memory of the host and is raised by the next call, or by `check_status` 
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -51,10 +52,15 @@ class GpuProgram(PlannedProgram):
             check_launches(plan["init"], {s: counts[s] for s in _INIT_SPACES}, headers, self.name)
         self._modules: dict[str, Module] = {}
         self._walks: dict[tuple[int, ...], Walk] = {}
-        self._layout: Layout | None = None
         self._running = threading.Lock()
         self.status = device.mapped(len(plan["launches"]))
         self._counts = counts
+
+    @property
+    def reads_patches(self) -> bool:
+        """Has a kernel a descriptor in im2col mode?"""
+        stages = (stage for header, _ in self._code.values() for stage in header["stages"])
+        return any("steps" in entry for stage in stages for entry in stage["tma"])
 
     # -- calls -----------------------------------------------------------------------------------------------------
     def initialize(
@@ -123,11 +129,14 @@ class GpuProgram(PlannedProgram):
         del memory  # freed in the stream's order
 
     # -- preparation -----------------------------------------------------------------------------------------------
-    def walk(self, symbols: tuple[int, ...]) -> Walk:
-        """A new walk of one call for symbol values `symbols`; its status words are this program's."""
-        if self._layout is None:
-            self._layout = Layout(self.plan, self._counts, self._symbols, self.device, self._kernel, self.name)
-        return self._layout.walk(symbols, self.status.pointer)
+    def walk(self, symbols: tuple[int, ...], whole: bool = False) -> Walk:
+        """A new walk of one call for symbol values `symbols` (see Layout.walk); its status words are this program's."""
+        return self.layout.walk(symbols, self.status.pointer, whole)
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """The launches for all sizes."""
+        return Layout(self.plan, self._counts, self._symbols, self.device, self._kernel, self.name)
 
     def _kernel(self, name: str) -> tuple[dict[str, Any], Module]:
         header, code = self._code[name]

@@ -64,18 +64,62 @@ def test_values_change_and_results_are_fresh(part):
     assert torch.equal(one, kept)
 
 
-def test_sizes_are_remembered_side_by_side(part, monkeypatch):
+def python_calls(native, monkeypatch):
+    """The sizes of the first argument of each call in Python from now on."""
+    slow, python = [], type(native).__call__
+    noted = lambda self, *args: slow.append(args[0].shape[0]) or python(self, *args)  # noqa: E731
+    monkeypatch.setattr(type(native), "__call__", noted)
+    return slow
+
+
+def test_one_table_serves_all_sizes(part, monkeypatch):
     w = torch.randn(5, 4)
     compiled, (call,) = part(linear_softmax, torch.randn(3, 4), w, dynamic=True)
-    native = call.__self__.chain.tables[0].native
-    slow = []
-    python = type(native).__call__
-    monkeypatch.setattr(type(native), "__call__", lambda self, *args: slow.append(1) or python(self, *args))
-    for n in (6, 6, 2, 2, 9, 6, 2, 3):
+    slow = python_calls(call.__self__.chain.tables[0].native, monkeypatch)
+    for n in (6, 2, 2, 9, 6, 1000, 3):
         x = torch.randn(n, 4)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x, w), linear_softmax(x, w))
-    assert len(slow) == 5  # twice for each new size; one that is seen once is not memoised
+    assert not slow
+
+
+def test_the_arena_grows_with_the_sizes(part, monkeypatch):
+    def f(x):
+        y = x.softmax(-1)
+        return (y @ y.t()).softmax(0).sum(1)
+
+    compiled, (call,) = part(f, torch.randn(3, 600), dynamic=True)
+    slow = python_calls(call.__self__.chain.tables[0].native, monkeypatch)
+    for n in (2000, 700, 2001, 4):
+        x = torch.randn(n, 600)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), f(x))
+    assert slow in ([], [2000])  # where the arena, which all programs share, was smaller
+
+
+def test_results_in_another_order_than_buffers(part, monkeypatch):
+    def f(x):
+        y = x.softmax(-1)
+        return y.sum(0), y * 2
+
+    for options in ({"dynamic": False}, {"dynamic": True}):
+        torch._dynamo.reset()
+        compiled, calls = part(f, torch.randn(6, 40), **options)
+        slow = python_calls(calls[-1].__self__.chain.tables[0].native, monkeypatch)
+        x = torch.randn(6, 40)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), f(x))
+        assert not slow
+
+
+def test_sizes_that_are_given_as_numbers(part, monkeypatch):
+    compiled, (call,) = part(lambda x, n: x.softmax(-1) * n, torch.randn(6, 40), 7, dynamic=True)
+    slow = python_calls(call.__self__.chain.tables[0].native, monkeypatch)
+    for rows, n in ((6, 7), (6, 9), (8, 9), (8, 2**40)):
+        x = torch.randn(rows, 40)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x, n), x.softmax(-1) * n)
+    assert not slow
 
 
 def test_a_failed_check_is_raised_after_one_run(part):

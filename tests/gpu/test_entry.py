@@ -151,13 +151,15 @@ def test_a_failed_check_is_raised_by_the_next_call(gpu):
     torch.testing.assert_close(call(table, index), (table[index] + 1,))
 
 
-def test_sizes_come_and_go(gpu):
-    call, _, _ = gpu(lambda x: torch.softmax(x, 1) + 1, torch.randn(5, 40), dynamic=True)
+def test_launches_of_all_sizes_are_native(gpu):
+    call, _, fake = gpu(lambda x: torch.softmax(x, 1).sum(0) + 1, torch.randn(5, 40), dynamic=True)
     slow = slow_calls(call)
-    for rows in (7, 7, 5, 7, 9, 5, 7):  # 5 is known; 7 is at its second call
-        x = torch.randn(rows, 40)
-        torch.testing.assert_close(call(x)[0], torch.softmax(x, 1) + 1)
-    assert [args[0].shape[0] for args in slow] == [7, 7, 9]
+    for rows, columns in ((7, 40), (300, 41), (7, 2000), (9, 40)):
+        x = torch.randn(rows, columns)
+        fake.launches.clear()
+        torch.testing.assert_close(call(x)[0], torch.softmax(x, 1).sum(0) + 1)
+        assert fake.launches
+    assert not slow
 
 
 def test_a_graph_gets_the_pointers_of_each_call(gpu):

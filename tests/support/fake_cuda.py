@@ -270,6 +270,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (P, *[U] * 7, P, P, P),
     "cuLaunchKernelEx": (P, P, P, P),
     "cuStreamIsCapturing": (P, P),
+    "cuTensorMapEncodeTiled": (P, I, U, P, P, P, P, P, I, I, I, I),
     "cuTensorMapReplaceAddress": (P, P),
     "cuGraphCreate": (P, U),
     "cuGraphAddKernelNode": (P, P, P, Z, P),
