@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ..lazy import np
@@ -16,6 +17,7 @@ from .pad import Pad
 # the most that the copy engine adds to a place of the image, and the furthest padding, by the number of spatial dims
 REACH = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
 LONGEST_STEP = 8
+MOST_TAPS = 256  # a gradient of weights has the image's size as kernel: few positions and a very long K
 
 
 class ChannelsLastConv(Op, name="channels_last_conv", category="conv"):
@@ -97,7 +99,7 @@ def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, A
     if folding(x, w, attributes) is not None:
         return True
     sizes = [k for k in kernel if isinstance(k, int)]
-    if len(sizes) < len(kernel) or sizes[0] % UNIT:
+    if len(sizes) < len(kernel) or sizes[0] % UNIT or prod(sizes[1:]) > MOST_TAPS:
         return False
     return windows_fit(sizes[1:], attributes["stride"], attributes["padding"], attributes["dilation"])
 
