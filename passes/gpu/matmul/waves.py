@@ -28,6 +28,7 @@ from .conv_product import Patches, taps_first
 from .matrix_units import SIDE, MultiplyAdd, Unit
 from .problem import Product
 from .tile_operands import CHUNK, TileOperand, tile_size
+from .tiles import LARGE
 from .wave_results import WaveResults
 
 DEPTH = 64  # bytes of K in a tile
@@ -38,31 +39,46 @@ BUSY = 96  # blocks that keep the smallest of the GPUs at work
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes, and how many waves share its rows and its columns."""
+    """What a block computes, and how many waves share its rows and its columns.
+
+    `efficiency`: of the multiplications, against the best tile, by how many bytes a wave reads for each.
+    """
 
     rows: int
     columns: int
     row_waves: int
     column_waves: int
+    efficiency: float = 1.0
+
+    def blocks(self, m: int, n: int) -> int:
+        """How many of them cover `m` x `n`."""
+        return -(-m // self.rows) * -(-n // self.columns)
 
 
-_SMALL, _MEDIUM = Tile(16, 64, 1, 4), Tile(64, 64, 2, 2)
-# Large ones by the width of a wave: of AMD's matrix instructions, whose waves take 64 columns to read as little as their
-# registers allow for each product (128 of them hold results), and of others.
-_LARGE = {64: (Tile(256, 128, 2, 2), Tile(128, 128, 2, 2)), 32: (Tile(256, 128, 4, 2), Tile(128, 128, 2, 2))}
+_SMALL, _MEDIUM = Tile(16, 64, 1, 4), Tile(64, 64, 2, 2, 0.6)
+# Large ones of AMD's matrix instructions, by the width of a wave: waves take 64 rows or more by 64 columns, whose results
+# are up to 128 registers. Those of others take 32 by 64.
+_LARGE = {
+    64: (Tile(256, 128, 2, 2), Tile(128, 128, 2, 2, 0.9), Tile(64, 256, 1, 4, 0.85)),
+    32: (Tile(256, 128, 4, 2), Tile(128, 128, 2, 2, 0.9), Tile(64, 256, 1, 4, 0.85)),
+}
 _OTHERS = (Tile(128, 128, 4, 2),)
+MOST_ROWS = 128  # of a tile where M is symbolic: it may be small
 
 
 def choose_tile(m: Dim, n: Dim, batches: Dim, unit: Unit, wave: int) -> Tile:
-    """The largest tile of which there are enough to keep the GPU busy."""
+    """The tile that takes the least time, padding included, of those of which there are enough to keep the GPU busy.
+
+    A symbolic M counts as a large one; where N is symbolic, results are written one by one, which is much code for many.
+    """
     if isinstance(m, int) and m <= SIDE:
         return _SMALL
-    if all(isinstance(x, int) for x in (m, n, batches)):
-        for tile in _LARGE[wave] if unit.op in ("amdgpu.mfma", "amdgpu.wmma") else _OTHERS:
-            blocks = dims.ceildiv(m, tile.rows) * dims.ceildiv(n, tile.columns) * batches
-            if isinstance(blocks, int) and blocks >= BUSY:
-                return tile
-    return _MEDIUM
+    if not isinstance(n, int):
+        return _MEDIUM
+    known, count = m if isinstance(m, int) else LARGE, batches if isinstance(batches, int) else 1
+    large = _LARGE[wave] if unit.op in ("amdgpu.mfma", "amdgpu.wmma") else _OTHERS
+    tiles = [t for t in large if count * t.blocks(known, n) >= BUSY and (known == m or t.rows <= MOST_ROWS)]
+    return min([*tiles, _MEDIUM], key=lambda t: t.rows * t.columns * t.blocks(known, n) / t.efficiency)
 
 
 def suits(product: Product) -> bool:
