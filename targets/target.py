@@ -7,7 +7,7 @@ This module imports neither MLIR nor LLVM, so the user's process may look target
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Features:
     i8_square: str = ""  # LLVM intrinsic (acc, a, b): adds a 2 x 8 times an 8 x 2 matrix of i8 in i32
     u8_dot: str = ""  # as `i8_dot`, with a in u8
     u8_square: str = ""  # as `i8_square`, with a in u8
+    u8_u8_dot: str = ""  # as `i8_dot`, with both in u8
+    u8_u8_square: str = ""  # as `i8_square`, with both in u8
     i16_pair: str = ""  # LLVM intrinsic (a, b): products of pairs of i16, in i32
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
@@ -42,8 +44,8 @@ class Features:
     @property
     def narrow(self) -> dict[str, str]:
         """The intrinsics on narrow elements, by field."""
-        fields = ("bf16_dot", "bf16_square", "i8_dot", "i8_square", "u8_dot", "u8_square", "i16_pair")
-        return {name: getattr(self, name) for name in fields if getattr(self, name)}
+        named = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: text for name, text in named.items() if isinstance(text, str) and text}
 
     def packed_depth(self, dtype: str) -> int:
         """Elements along K of a weight in i8 that products take together with `dtype` ("i8", "u8"); 1 if none does."""

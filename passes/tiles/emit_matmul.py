@@ -27,7 +27,7 @@ from .problem import operand_shape, read_problem
 def emit_matmul(
     module: ir.Module, vector_bits: int = 256, registers: int = 16, by_lane: bool = False,
     bf16_dot: str = "", bf16_square: str = "", i8_dot: str = "", i8_square: str = "", u8_dot: str = "",
-    u8_square: str = "", i16_pair: str = "",
+    u8_square: str = "", u8_u8_dot: str = "", u8_u8_square: str = "", i16_pair: str = "",
 ) -> None:  # fmt: skip
     """Replace each kernel of kind `matmul` by loops over register tiles.
 
@@ -36,7 +36,7 @@ def emit_matmul(
     """
     given = {
         "bf16_dot": bf16_dot, "bf16_square": bf16_square, "i8_dot": i8_dot, "i8_square": i8_square, "u8_dot": u8_dot,
-        "u8_square": u8_square, "i16_pair": i16_pair,
+        "u8_square": u8_square, "u8_u8_dot": u8_u8_dot, "u8_u8_square": u8_u8_square, "i16_pair": i16_pair,
     }  # fmt: skip
     intrinsics = {name: intrinsic for name, intrinsic in given.items() if intrinsic}
     known, pairs = instructions(vector_bits, intrinsics), bf16_pairs(intrinsics)

@@ -1,6 +1,6 @@
 """Register tiles by lanes: one group of elements of A times a group of each column, for instructions that add products along K.
 
-    acc[c] += sum_i a[k + i] * b[k + i, c]        c < width; `bfdot`, `sdot`, `vpmaddwd`, `vpdpbusd` (`narrow`)
+    acc[c] += sum_i a[k + i] * b[k + i, c]        c < width; `bfdot`, `sdot`, `udot`, `vpmaddwd`, `vpdpbusd` (`narrow`)
 
 A comes in vectors along K, of which each step spreads one group. B is laid out in groups, or its rows are interleaved in
 registers where it is packed by rows.
@@ -89,7 +89,7 @@ def _multiply(
                 for q, y in enumerate(b):
                     at = r * tile.vectors + q
                     # LLVM takes a lane from Arm's second factor; where the factors differ in sign, A is the first
-                    factors = (spread, y) if instruction.a == "u8" else (y, spread)
+                    factors = (spread, y) if instruction.a != instruction.b else (y, spread)
                     sums[at] = instruction.call(code, sums[at], *factors)
         return sums
 

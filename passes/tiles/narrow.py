@@ -3,11 +3,11 @@
 | instruction | sums | elements |
 |---|---|---|
 | `bfdot` | `acc[c] += sum_k a[k] * b[k, c]` | c < 4; k < 2, bf16 in f32 |
-| `sdot` | the same | c < 4; k < 4, i8 in i32 |
+| `sdot`, `udot` | the same | c < 4; k < 4, i8 or u8 in i32 |
 | `vpmaddwd` and an addition | the same | c < 8 or 16; k < 2, i16 in i32: i8 or u8, made wider |
 | `vpdpbusd` | the same | c < 8 or 16; k < 4, u8 times i8 in i32 |
 | `bfmmla` | `acc[i, j] += sum_k a[i, k] * b[k, j]` | i, j < 2; k < 4, bf16 in f32 |
-| `smmla`, `usmmla` | the same | i, j < 2; k < 8, i8 or u8 times i8 in i32 |
+| `smmla`, `usmmla`, `ummla` | the same | i, j < 2; k < 8, i8 times i8, u8 times i8, u8 times u8 in i32 |
 
 They take the elements of a column that lie along K from one register: B lies in groups of them (`groups`).
 
@@ -27,6 +27,15 @@ from . import numeric as numeric
 from .code import Code
 
 ARM_REGISTER = 16  # bytes
+# fields of `targets.Features`, with the dtypes of A and B and the elements along K
+_ARM = (
+    ("i8_dot", "i8", "i8", 4),
+    ("u8_u8_dot", "u8", "u8", 4),
+    ("bf16_square", "bf16", "bf16", 4),
+    ("i8_square", "i8", "i8", 8),
+    ("u8_square", "u8", "i8", 8),
+    ("u8_u8_square", "u8", "u8", 8),
+)
 
 
 @dataclass(frozen=True)
@@ -82,11 +91,9 @@ def instructions(vector_bits: int, intrinsics: Mapping[str, str]) -> dict[tuple[
     if "u8_dot" in intrinsics:
         found["u8", "i8"] = x86("u8_dot", "u8", 4)
         found["i8", "i8"] = x86("u8_dot", "u8", 4, shifted=True)
-    if "i8_dot" in intrinsics:
-        found["i8", "i8"] = arm("i8_dot", "i8", "i8", 4, square=False)
-    for a, b, depth in (("bf16", "bf16", 4), ("i8", "i8", 8), ("u8", "i8", 8)):
-        if f"{a}_square" in intrinsics:
-            found[a, b] = arm(f"{a}_square", a, b, depth, square=True)
+    for name, a, b, depth in _ARM:
+        if name in intrinsics:
+            found[a, b] = arm(name, a, b, depth, square=name.endswith("square"))
     return found
 
 

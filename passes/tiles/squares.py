@@ -1,6 +1,6 @@
 """Register tiles of squares: two rows times two columns in a register, for instructions that multiply small matrices.
 
-    acc[i, j] += sum_k a[i, k] * b[k, j]        i, j < 2; Arm's `bfmmla`, `smmla`, `usmmla` (`narrow`)
+    acc[i, j] += sum_k a[i, k] * b[k, j]        i, j < 2; Arm's `bfmmla`, `smmla`, `usmmla`, `ummla` (`narrow`)
 
 One instruction is twice the work of a dot product by lanes. The sums of a tile are squares while K is walked; the elements
 of K of two rows of A come together in registers.

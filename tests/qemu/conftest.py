@@ -42,7 +42,7 @@ class Bf16(torch.nn.Module):
 class Int8(torch.nn.Module):
     """Products of i8 in i32: B by rows and by columns, K that no step divides and of several blocks, few rows and columns.
 
-    Weights that are packed ahead of time, and products of u8 with i8.
+    Weights that are packed ahead of time, and products of u8 with i8 and with u8.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,8 @@ class Int8(torch.nn.Module):
         packed.append(torch._int_mm(long[:21, :1101].contiguous(), self.ragged))
         positive = (y.int() + 128).to(torch.uint8)
         unsigned = positive.int() @ self.whole.T.int(), positive.T.int() @ y.int()
-        return *squares, *few, torch._int_mm(long, long.T), *packed, *unsigned
+        both = positive.T.int() @ positive.int(), positive.int() @ positive.T.int()
+        return *squares, *few, torch._int_mm(long, long.T), *packed, *unsigned, *both
 
 
 MAKERS = {**SMALL, "int8": lambda: (Int8(), (torch.randn(19, 208),)), "bf16": lambda: (Bf16(), (torch.randn(19, 67),))}

@@ -75,27 +75,29 @@ def test_bf16_products_of_few_rows_are_dot_products_by_lanes(target):
 
 
 @functools.cache
-def byte_loop(target: str, by_columns: bool, a: str = "i8") -> tuple[str, ...]:
-    """Of 64 x 256 times 256 x 128 of i8; the second factor is the transpose of a matrix in memory, or not."""
-    loops = inner_loops(assembly(byte_product(a, "i8", 64, 256, 128, by_columns), target, "matmul"))
-    products = r"us?mmla|smmla|sdot|vpmaddwd|(\{vex\}\s+)?vpdp"
+def byte_loop(target: str, by_columns: bool, a: str = "i8", b: str = "i8") -> tuple[str, ...]:
+    """Of 64 x 256 times 256 x 128 bytes; the second factor is the transpose of a matrix in memory, or not."""
+    loops = inner_loops(assembly(byte_product(a, b, 64, 256, 128, by_columns), target, "matmul"))
+    products = r"us?mmla|smmla|[su]dot|vpmaddwd|(\{vex\}\s+)?vpdp"
     # on x86 the loop that reads A; another one sums columns
     return tuple(max(loops, key=lambda lines: (count(lines, "vpbroadcastd"), count(lines, products))))
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize(
-    "target, a, product, times",
+    "target, a, b, product, times",
     [
-        ("neoverse-v1", "i8", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),  # 8 rows, 8 columns, 16 of K
-        ("neoverse-v2", "i8", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),
-        ("neoverse-v1", "u8", r"usmmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),
-        ("neoverse-n1", "i8", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]", 64),
-        ("apple-m1", "i8", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]", 64),
+        ("neoverse-v1", "i8", "i8", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),  # 8 rows, 8 columns, 16 of K
+        ("neoverse-v2", "i8", "i8", r"smmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),
+        ("neoverse-v1", "u8", "i8", r"usmmla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),
+        ("neoverse-v1", "u8", "u8", r"ummla\s+v\d+\.4s, v\d+\.16b, v\d+\.16b", 32),
+        ("neoverse-n1", "i8", "i8", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]", 64),
+        ("neoverse-n1", "u8", "u8", r"udot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]", 64),
+        ("apple-m1", "i8", "i8", r"sdot\s+v\d+\.4s, v\d+\.16b, v\d+\.4b\[\d\]", 64),
     ],
 )
-def test_products_of_bytes_use_the_instructions_for_them(target, a, product, times, by_columns):
-    loop = byte_loop(target, by_columns, a)
+def test_products_of_bytes_use_the_instructions_for_them(target, a, b, product, times, by_columns):
+    loop = byte_loop(target, by_columns, a, b)
     assert count(loop, product) == times
     assert count(loop, r"st\w+\s") == 0 and count(loop, "dup") == 0 and not any("[sp" in line for line in loop)
 
