@@ -122,3 +122,43 @@ def test_eight_threads_compile_and_call_at_once():
 
     with torch.no_grad(), ThreadPoolExecutor(8) as threads:
         assert list(threads.map(work, range(8))) == list(range(8))
+
+
+def test_a_forked_child_calls_what_ran_on_several_threads(tmp_path):
+    code = """
+        import os
+        torch.set_num_threads(2)
+        wide = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU()).requires_grad_(False)
+        many = torch.randn(3000, 64)
+        expected = wide(many).numpy()
+        compiled = torch.compile(wide, backend="lamina")
+        compiled(many)
+        children = [os.fork() for _ in range(2)]
+        if 0 in children:  # numpy compares: torch's own parallel ops hang in a forked child
+            error = abs(compiled(many).numpy() - expected).max()
+            os._exit(7 if error < 1e-5 else 1)
+        compiled(many)
+        assert [os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children] == [7, 7]
+    """
+    finish(start(code, tmp_path))
+
+
+def test_threads_call_different_models_while_the_number_of_threads_changes():
+    models = [torch.nn.Sequential(torch.nn.Linear(32, n), torch.nn.GELU()).requires_grad_(False) for n in (64, 96, 128)]
+    x = torch.randn(2000, 32)
+    expected = [m(x) for m in models]
+    compiled = [torch.compile(m, backend="lamina") for m in models]
+    threads = torch.get_num_threads()
+
+    def work(n):
+        for i in range(12):
+            if n == 0:
+                torch.set_num_threads(1 + i % 2)
+            which = (n + i) % len(models)
+            torch.testing.assert_close(compiled[which](x), expected[which], rtol=1e-4, atol=1e-5)
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        torch.set_num_threads(threads)
