@@ -6,8 +6,10 @@ call is checked; what fails is a DeviceError (errors.py) that says what to do.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -54,6 +56,10 @@ def driver() -> Any:
 
 
 def _library() -> Any:
+    """The library that this process has loaded already, else any: torch brings its own, and two would share no memory."""
+    for name in _LIBRARIES:
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(name, mode=ctypes.DEFAULT_MODE | os.RTLD_NOLOAD)
     error: OSError | None = None
     for name in _LIBRARIES:
         try:

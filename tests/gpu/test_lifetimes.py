@@ -35,7 +35,7 @@ class Library:
     ],
 )
 def test_a_driver_that_cannot_be_used_says_why(driver, library, kind, message, monkeypatch):
-    def found(name):
+    def found(name, mode=0):
         if library is None:
             raise OSError("nothing there")
         return library

@@ -1,6 +1,7 @@
 """The runtime's HIP driver on the stub of libamdhip64, whose launches run in the emulator."""
 
 import ctypes
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +41,14 @@ attributes #0 = { "amdgpu-flat-work-group-size"="64,64" }
 @pytest.fixture
 def fake(monkeypatch, tmp_path):
     return FakeHip("gfx1100").install(monkeypatch, tmp_path)
+
+
+def test_the_library_that_is_loaded_is_taken(fake, monkeypatch, tmp_path):
+    (loaded,) = hip._LIBRARIES
+    other = tmp_path / "other.so"
+    other.write_bytes(Path(loaded).read_bytes())
+    monkeypatch.setattr(hip, "_LIBRARIES", (str(other), loaded))
+    assert hip._library()._name == loaded
 
 
 def run(device, count, size):

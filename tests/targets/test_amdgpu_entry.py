@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support import amdgpu_code
-from support.amdgpu_emulator import Memory
-from support.fake_hip import FakeHip
+from support.fake_hip import Anywhere, FakeHip
 
 import lamina
 from lamina.compiler import artifact
@@ -81,17 +80,6 @@ def test_errors_are_raised_and_forgotten(fake, load):
             model(array)
         del fake.fail[function]
     call(model, x)
-
-
-class Anywhere(Memory):
-    """All memory of this process: torch's allocator does not tell what it gives."""
-
-    def load(self, addresses, size):
-        return np.array([list(ctypes.string_at(int(a), size)) for a in addresses], np.uint8).reshape(-1, size)
-
-    def store(self, addresses, values):
-        for a, row in zip(addresses, values):
-            ctypes.memmove(int(a), row.tobytes(), len(row))
 
 
 class FakeTorchHip:
