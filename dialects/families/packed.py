@@ -18,6 +18,7 @@ from ..dtypes import FLOAT8
 from ..lazy import np, pt, wide
 from ..op import Attr, Op, Operand, OptionalOperand, Result, check, sample
 from ..record import TensorType
+from .matmul import GroupedMatmul
 
 UNIT = 16
 BYTES = ("i8", "u8")  # 8-bit integers: products with packed i8 are summed in i32, exactly
@@ -153,6 +154,42 @@ class PackedLinear(Op, name="packed_linear", category="matmul"):
         acc = b.accumulator(out)
         y = b.contract(f"{rows}z,yz->{rows}y", x, w, acc)
         return b.cast(y if bias is None else b.add(y, b.cast(bias, acc)), out)
+
+
+class PackedGroupedMatmul(Op, name="packed_grouped_matmul", category="matmul"):
+    """`grouped_matmul` of `x`, `w` and `ends`, where `packed[g, p, k, c] = w[g, k, p * columns + c]`, with no column past N."""
+
+    x: Operand
+    packed: Operand
+    ends: Operand
+    y: Result
+
+    numerics = "order"
+    samples = (
+        sample((10, 5), (3, 2, 5, 4), lambda rng: np.array([3, 3, 8])),
+        sample(("bf16", (9, 17)), ("bf16", (2, 1, 17, 8)), lambda rng: np.array([4, 9], np.int32)),
+    )
+
+    @staticmethod
+    def infer(x, packed, ends):
+        check(packed.rank == 4, f"takes packed [G, P, K, C], got rank {packed.rank}")
+        groups, panels, k, columns = packed.shape
+        return GroupedMatmul.infer(x, TensorType(packed.dtype, (groups, k, panels * columns)), ends)
+
+    @staticmethod
+    def torch(x, packed, ends):
+        return GroupedMatmul.torch(x, packed.transpose(1, 2).flatten(2), ends)
+
+    @staticmethod
+    def reference(x, packed, ends):
+        w = packed.swapaxes(1, 2)
+        return GroupedMatmul.reference(x, w.reshape(*w.shape[:2], -1), ends)
+
+    @staticmethod
+    def lower(b, x, packed, ends):
+        groups, panels, k, columns = packed.shape
+        w = b.reshape(b.permute(packed, (0, 2, 1, 3)), (groups, k, panels * columns))
+        return GroupedMatmul.lower(b, x, w, ends)
 
 
 def _result(dtype: str) -> str:

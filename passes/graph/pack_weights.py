@@ -9,6 +9,7 @@ from ...dialects.mlir_ops import build
 from ..registry import register
 from .dataflow import Dataflow, Node, functions, read_function
 
+FEW_ROWS = 4  # as DOT_ROWS of passes/tiles/grouped_matmul.py
 _SMALLEST = 4096  # elements of a weight; packing a smaller one inside its kernel costs next to nothing
 
 
@@ -18,7 +19,8 @@ def pack_weights(module: ir.Module, columns: int = 16, i8_depth: int = 1, u8_dep
 
     `columns` is the width of the target's register tile in f32 (16 on AVX2, 32 on AVX-512). A product in i32 of casts from
     8 bits, with a weight in i8, becomes one of what is cast; the depths are those that the target multiplies together.
-    A weight of floats of 8 bits is packed in bf16, which holds them all and is widened in less time.
+    A weight of floats of 8 bits is packed in bf16, which holds them all and is widened in less time. The matrices of a
+    `grouped_matmul` are packed one after the other.
 
     Before:
     ```mlir
@@ -41,7 +43,11 @@ def pack_weights(module: ir.Module, columns: int = 16, i8_depth: int = 1, u8_dep
     depths = {"i8": i8_depth, "u8": u8_depth}
     with module.context, ir.Location.unknown():
         for node in flow.nodes:
-            if node.name in ("linear", "matmul") and flow.producer[node.operands[1]] in early:  # type: ignore[index]
+            if node.name not in ("linear", "matmul", "grouped_matmul") or flow.producer[node.inputs[1]] not in early:
+                continue
+            if node.name == "grouped_matmul":
+                _rewrite_groups(flow, node, columns, packed)
+            else:
                 _rewrite(flow, node, columns, depths, packed)
 
 
@@ -76,6 +82,37 @@ def _rewrite(flow: Dataflow, node: Node, columns: int, depths: dict[str, int], p
     made = build("packed_linear", [flow.values[x], packed[key], bias], {"size": size, "depth": depth}, location, at)
     node.op.results[0].replace_all_uses_with(made.results[0])
     node.op.erase()
+
+
+def _rewrite_groups(flow: Dataflow, node: Node, columns: int, packed: dict[tuple, ir.Value]) -> None:
+    """Replace a product in groups of rows, if its matrices consist of whole panels."""
+    type, weight = flow.types[node.inputs[1]], flow.values[node.inputs[1]]
+    width = columns // 2 if type.dtype == "f64" else columns
+    groups, k, n = type.shape
+    if not (isinstance(groups, int) and isinstance(k, int) and isinstance(n, int)):
+        return
+    if n % width or groups * k * n < _SMALLEST or _few_read_in_place(flow, node, groups):
+        return
+    location, at = node.op.location, ir.InsertionPoint(node.op)
+    key = (weight, width, "groups")
+    if key not in packed:
+        first = ir.InsertionPoint.after(weight.owner)
+        rows = build("permute", [weight], {"dims": (0, 2, 1)}, location, first).results[0]
+        rows = build("reshape", [rows], {"shape": (groups * n, k)}, location, first).results[0]
+        panels = build("pack", [rows], {"columns": width}, location, first).results[0]
+        shape = {"shape": (groups, n // width, k, width)}
+        packed[key] = build("reshape", [panels], shape, location, first).results[0]
+    x, ends = node.op.operands[0], node.op.operands[2]
+    made = build("packed_grouped_matmul", [x, packed[key], ends], {}, location, at)
+    node.op.results[0].replace_all_uses_with(made.results[0])
+    node.op.erase()
+
+
+def _few_read_in_place(flow: Dataflow, node: Node, groups: int) -> bool:
+    """True for so few rows a group that matrices which lie turned are read along K, in less time than in panels."""
+    rows, made = flow.types[node.inputs[0]].shape[0], flow.producer[node.inputs[1]]
+    turned = made is not None and made.name == "permute" and made.attributes["dims"] == (0, 2, 1)
+    return turned and isinstance(rows, int) and rows <= FEW_ROWS * groups
 
 
 def _narrow_operands(flow: Dataflow, node: Node) -> tuple[int, int, bool] | None:

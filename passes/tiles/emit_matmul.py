@@ -43,10 +43,12 @@ def emit_matmul(
     with module.context:
         for function in kernels(module, "matmul"):
             with open_frame(function) as frame:
-                root = frame.root("matmul", "linear", "packed_linear", "grouped_matmul", "pack")
+                root = frame.root(
+                    "matmul", "linear", "packed_linear", "grouped_matmul", "packed_grouped_matmul", "pack"
+                )
                 if root.name == "lamina.pack":
                     _emit_pack(frame, root, vector_bits, registers)
-                elif root.name == "lamina.grouped_matmul":
+                elif root.name.endswith("grouped_matmul"):
                     dtype = str(ir.RankedTensorType(root.results[0].type).element_type)
                     tile = choose_tile(numeric.compute_dtype(dtype), vector_bits, registers, by_lane)
                     GroupedMatmul(frame, tile).emit()

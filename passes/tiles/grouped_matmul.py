@@ -5,7 +5,8 @@
 Where groups end is known when the kernel runs. Work items are blocks of columns times *slots*, and a group takes as many
 slots as it has blocks of rows: at most `S // row_block + G + 1` in all, with the rows past the last end as one more group
 whose K is 0. An item finds its group by walking `ends`, some nanoseconds beside the microseconds of its product.
-A matrix is packed once a block of columns, and only if rows want it; few rows read it in place.
+A matrix is packed once a block of columns, and only if rows want it; few rows read it in place. Those of
+`packed_grouped_matmul` are packed already.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .computed import Computed, computed_matrix
 from .copy import copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
-from .frame import Frame
+from .frame import EmitError, Frame
 from .gemm import Gemm, Item
 from .micro import Panel, Rows, Tile, store_tile
 from .pack import Matrix, pack_panels
@@ -37,9 +38,16 @@ class GroupedMatmul(Gemm):
     """One kernel around `grouped_matmul`."""
 
     def __init__(self, frame: Frame, tile: Tile):
-        self.root = root = frame.root("grouped_matmul")
+        self.root = root = frame.root("grouped_matmul", "packed_grouped_matmul")
         self.x, self.w, self.ends = root.operands
-        (self.s, k), (self.count, _, n) = operand_shape(frame, self.x), operand_shape(frame, self.w)
+        self.s, k = operand_shape(frame, self.x)
+        self.count, *sizes = operand_shape(frame, self.w)
+        n = sizes[-1]
+        self.packed_before = root.name == "lamina.packed_grouped_matmul"
+        if self.packed_before:
+            if n != tile.columns:
+                raise EmitError(f"kernel '{frame.name}' has panels of {n} columns, not {tile.columns}")
+            n = n * sizes[0]
         dtype = str(ir.RankedTensorType(root.results[0].type).element_type)
         # a group's rows are known when the kernel runs, whether or not their sum is known now
         rows = frame.code.register("@rows", frame.code.size(self.s))
@@ -47,10 +55,12 @@ class GroupedMatmul(Gemm):
         self.groups, self.slots = self.code.size(self.count), dims.floordiv(self.s, self.row_block) + self.count + 1
         self.x_view, self.w_view = (strided_view(v, frame.shapes) for v in (self.x, self.w))
         self.a_in_place = self.x_view is not None and frame.inputs[self.x_view.base].dtype == tile.dtype
+        if self.packed_before and self.w_view is None:
+            raise EmitError(f"kernel '{frame.name}' computes matrices that are packed")
         along_k = self.w_view is not None and self.w_view.strides[1] == 1
         few = isinstance(self.s, int) and isinstance(self.count, int) and self.s <= DOT_ROWS * self.count
         a_along_k = self.x_view is None or not self.a_in_place or self.x_view.strides[1] == 1
-        self.packs = not (few and along_k and a_along_k)
+        self.packs = not self.packed_before and not (few and along_k and a_along_k)
         self.epilogue = Epilogue(frame, root, dtype, tile, (self.s,), (n,))
 
     def items(self) -> Dim:
@@ -99,7 +109,10 @@ class GroupedMatmul(Gemm):
         return self.code.op("arith.index_cast", [self.code.index], [Values(self.frame).at(self.ends, (at,))])
 
     def begin_item(self, item: Item) -> None:
-        self.matrix = self._matrix(item)
+        if self.packed_before:
+            self.group = item.batch
+        else:
+            self.matrix = self._matrix(item)
 
     def _matrix(self, item: Item) -> Matrix | Computed:
         """The matrix of the item's group."""
@@ -121,12 +134,17 @@ class GroupedMatmul(Gemm):
     def b_panel(self, item: Item, j: Index, first: Index) -> Panel:
         if self.packs:
             return super().b_panel(item, j, first)
+        if self.packed_before:
+            assert self.w_view is not None
+            buffer, start = self.frame.inputs[self.w_view.base], element_offset(self.code, self.w_view, self.group)
+            start = self.code.add(start, self.code.mul(first, self.k))
+            return Panel(buffer.memref, start, self.tile.columns, buffer.dtype)
         self.first, matrix = first, self.matrix
         assert isinstance(matrix, Matrix)  # in memory
         return Panel(matrix.buffer, matrix.at(self.code, 0, first), matrix.k_stride, matrix.dtype)
 
     def compute(self, item: Item, rows: Rows, b: Panel, height: int, at: Index, stride: int, tile: Tile) -> None:
-        if self.packs:
+        if self.packs or self.packed_before:
             super().compute(item, rows, b, height, at, stride, tile)
             return
         code, matrix = self.code, self.matrix

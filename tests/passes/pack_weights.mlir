@@ -67,3 +67,24 @@ func.func @main(%x: tensor<2x64xf8E5M2>) -> tensor<2x72xf32> {
   %0 = "lamina.matmul"(%x, %t) : (tensor<2x64xf8E5M2>, tensor<64x72xf8E4M3FN>) -> tensor<2x72xf32>
   return %0 : tensor<2x72xf32>
 }
+
+// -----
+
+// Matrices of groups are packed one after the other; not where few rows read matrices that lie turned, or panels are not whole.
+// CHECK-LABEL: func.func @main
+// CHECK: %[[rows:.*]] = "lamina.reshape"(%{{.*}}) {shape = ["64", "80"]} : (tensor<2x32x80xf32>) -> tensor<64x80xf32>
+// CHECK: %[[p:.*]] = "lamina.pack"(%[[rows]]) {columns = 16 : i64, depth = 1 : i64}
+// CHECK: %[[q:.*]] = "lamina.reshape"(%[[p]]) {shape = ["2", "2", "80", "16"]}
+// CHECK: "lamina.packed_grouped_matmul"(%{{.*}}, %[[q]], %{{.*}})
+// CHECK-COUNT-2: "lamina.grouped_matmul"
+func.func @main(%x: tensor<20x80xf32>, %y: tensor<8x80xf32>, %ends: tensor<2xi64>) -> (tensor<20x32xf32>, tensor<8x64xf32>, tensor<20x35xf32>) {
+  %w = "lamina.weight"() {symbol = "w", shape = ["2", "32", "80"], dtype = f32} : () -> tensor<2x32x80xf32>
+  %t = "lamina.permute"(%w) {dims = array<i64: 0, 2, 1>} : (tensor<2x32x80xf32>) -> tensor<2x80x32xf32>
+  %0 = "lamina.grouped_matmul"(%x, %t, %ends) : (tensor<20x80xf32>, tensor<2x80x32xf32>, tensor<2xi64>) -> tensor<20x32xf32>
+  %v = "lamina.weight"() {symbol = "v", shape = ["2", "64", "80"], dtype = f32} : () -> tensor<2x64x80xf32>
+  %u = "lamina.permute"(%v) {dims = array<i64: 0, 2, 1>} : (tensor<2x64x80xf32>) -> tensor<2x80x64xf32>
+  %1 = "lamina.grouped_matmul"(%y, %u, %ends) : (tensor<8x80xf32>, tensor<2x80x64xf32>, tensor<2xi64>) -> tensor<8x64xf32>
+  %r = "lamina.weight"() {symbol = "r", shape = ["2", "80", "35"], dtype = f32} : () -> tensor<2x80x35xf32>
+  %2 = "lamina.grouped_matmul"(%x, %r, %ends) : (tensor<20x80xf32>, tensor<2x80x35xf32>, tensor<2xi64>) -> tensor<20x35xf32>
+  return %0, %1, %2 : tensor<20x32xf32>, tensor<8x64xf32>, tensor<20x35xf32>
+}

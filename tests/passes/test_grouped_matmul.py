@@ -91,3 +91,25 @@ def test_ends_past_the_last_row_are_the_last_row():
     out = np.full((4, 5), np.nan, np.float32)
     run.run([x, w, np.array([2, 1 << 40]), out], {})
     np.testing.assert_array_equal(out[:, 0], [3, 3, 6, 6])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_matrices_packed_before(dtype):
+    """Panels of 16 columns, rows in blocks, in none, and past the last end."""
+    groups, panels, k = 3, 3, 37
+    args = [(dtype, ("d0", k)), (dtype, (groups, panels, k, 16)), ("i64", (groups,))]
+    y = tensor(dtype, ("d0", panels * 16))
+    body = f'%y = "lamina.packed_grouped_matmul"(%0, %1, %2) : ({", ".join(tensor(*a) for a in args)}) -> {y}\nreturn %y : {y}'
+    run = compile_kernel(kernel("matmul", args, [(dtype, ("d0", panels * 16))], body, ("d0",)), context=context())
+    rng = np.random.default_rng(0)
+    for rows, ends in [(9, [4, 4, 8]), (200, [100, 103, 190]), (5, [0, 0, 0]), (0, [0, 0, 0])]:
+        x = rng.standard_normal((rows, k)).astype(NUMPY[dtype])
+        packed = rng.standard_normal((groups, panels, k, 16)).astype(NUMPY[dtype])
+        w = packed.swapaxes(1, 2).reshape(groups, k, -1).astype(float)
+        exact = np.zeros((rows, panels * 16))
+        for start, end, matrix in zip([0, *ends], ends, w):
+            exact[start:end] = x[start:end].astype(float) @ matrix
+        out = guarded(np.full(exact.shape, np.nan, NUMPY[dtype]))
+        run.run([guarded(x), guarded(packed), np.array(ends), out], {"d0": rows})
+        tolerance = 1e-5 if dtype == "f32" else 2**-6
+        np.testing.assert_allclose(out.astype(float), exact, rtol=tolerance, atol=tolerance * k**0.5)
