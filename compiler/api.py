@@ -237,7 +237,7 @@ class _Compilation:
 
 
 def _settings_key(target: Target, options: Options) -> tuple[str, ...]:
-    features = f"{target.name} {target.triple} {target.cpu} {target.attributes} {target.features}"
+    features = f"{target.name} {target.triple} {target.cpu} {target.attributes} {target.tune} {target.features}"
     return features, options.key(), fingerprint()
 
 

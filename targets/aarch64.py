@@ -20,8 +20,9 @@ _M1 = _N1 | frozenset(("asimdfhm",))
 
 
 def _target(
-    name: str, cpu: str, flags: frozenset[str], attributes: str = "", aliases: tuple[str, ...] = (), l2: int = 1024
-) -> Target:
+    name: str, cpu: str, flags: frozenset[str], attributes: str = "", aliases: tuple[str, ...] = (), l2: int = 1024,
+    tune: str = "",
+) -> Target:  # fmt: skip
     return Target(
         name=name,
         aliases=aliases,
@@ -29,6 +30,7 @@ def _target(
         triple="aarch64-unknown-linux-gnu",
         cpu=cpu,
         attributes=",".join(filter(None, ("+reserve-x18", attributes))),
+        tune=tune,
         pipelines=pipeline,
         features=Features(
             vector_bits=128,
@@ -53,7 +55,8 @@ TARGETS = (
     _target("aarch64", "generic", _NEON, aliases=("arm64", "armv8-a"), l2=512),
     _target("neoverse-n1", "neoverse-n1", _N1),
     _target("apple-m1", "apple-m1", _M1, l2=4096),
-    _target("aarch64+sve", "generic", _SVE, "+v8.2a,+fullfp16,+dotprod,+sve"),
+    # as for V1, with registers of 256 bits: for 128, as LLVM takes a generic CPU's to be, it would write NEON loops
+    _target("aarch64+sve", "generic", _SVE, "+v8.2a,+fullfp16,+dotprod,+sve", tune="neoverse-v1"),
     _target("neoverse-v1", "neoverse-v1", _V1),
     _target("neoverse-v2", "neoverse-v2", _V1 | frozenset(("sve2",)), l2=2048),
 )

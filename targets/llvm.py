@@ -6,6 +6,7 @@ model. Only compile workers import this module.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 # On functions whose addresses are written as they should be computed (register tiles). LLVM then does not rewrite them
 # (loop strength reduction), which takes two thirds of the time of emitting them and gives the same speed.
 HAND_WRITTEN = "lamina-hand-written"
+
+_DEFINITION = re.compile(r"^(define .*) \{$", re.MULTILINE)  # of a function, up to its attributes
 
 # What LLVM calls, where there is no instruction for it, to narrow the f32 that it keeps a bf16 in: bf16 values that live
 # across blocks or go through a select. libgcc has it from version 13 on only. Values from loads come back unchanged.
@@ -63,7 +66,8 @@ def emit_assembly(target: Target, llvm_ir: str) -> str:
 def _optimised(target: Target, llvm_ir: str) -> tuple[Any, Any]:
     # O2 and not O3: same or faster code in all measured kernels, half the time
     made = machine(target, opt=2, reloc="pic", codemodel="small")
-    module = parse(target, made, llvm_ir + _NARROW_BF16 if "bfloat" in llvm_ir else llvm_ir)
+    tuned = _DEFINITION.sub(rf'\1 "tune-cpu"="{target.tune}" {{', llvm_ir) if target.tune else llvm_ir
+    module = parse(target, made, tuned + _NARROW_BF16 if "bfloat" in tuned else tuned)
     # an option of the process, read when code is emitted
     llvm.set_option("lamina", f"-disable-lsr={'true' if HAND_WRITTEN in llvm_ir else 'false'}")
     optimise(

@@ -74,6 +74,7 @@ class Target:
     cpu: str
     pipelines: Callable[[Target, str, bool], tuple[str, ...]]
     attributes: str = ""
+    tune: str = ""  # LLVM's name of the CPU whose costs choose between forms of code, where `cpu` is not one
     aliases: tuple[str, ...] = ()
     features: Features = field(default_factory=Features)
     flags: frozenset[str] = frozenset()

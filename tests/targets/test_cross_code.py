@@ -149,15 +149,26 @@ def test_bf16_products_take_less_time_than_those_of_f32(target, rows, depth, sha
     assert taken < share * f32
 
 
-@pytest.mark.parametrize("target, uses", [("aarch64+sve", r"\bz\d+\.s\b"), ("aarch64", r"\bv\d+\.4s\b"), ("riscv64", r"\bvf\w+\.v[vf]\b")])  # fmt: skip
-def test_loops_use_the_vectors_of_the_machine(target, uses):
-    text = kernel("loops", [("f32", (1000,))], [("f32", (1000,))], """
+def pointwise(op: str) -> str:
+    return kernel("loops", [("f32", (1000,))], [("f32", (1000,))], f"""
   %e = tensor.empty() : tensor<1000xf32>
-  %y = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
-      ins(%0 : tensor<1000xf32>) outs(%e : tensor<1000xf32>) {
+  %y = linalg.generic {{indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}}
+      ins(%0 : tensor<1000xf32>) outs(%e : tensor<1000xf32>) {{
   ^bb0(%a: f32, %o: f32):
-    %v = arith.mulf %a, %a : f32
+    %v = {op} : f32
     linalg.yield %v : f32
-  } -> tensor<1000xf32>
+  }} -> tensor<1000xf32>
   return %y : tensor<1000xf32>""")  # fmt: skip
-    assert re.search(uses, assembly(text, target, "loops"))
+
+
+@pytest.mark.parametrize("op", ["arith.mulf %a, %a", "math.sqrt %a", "math.exp %a", "math.erf %a"])
+@pytest.mark.parametrize(
+    "target, uses",
+    [
+        ("aarch64+sve", r"ldr\s+z\d+, \[.*mul vl\]|ld1w\s+{ z\d+\.s }"),
+        ("aarch64", r"\bv\d+\.4s\b"),
+        ("riscv64", r"\bvf\w+\.v[vf]?\b"),
+    ],
+)
+def test_loops_use_the_vectors_of_the_machine(target, uses, op):
+    assert re.search(uses, assembly(pointwise(op), target, "loops"))
