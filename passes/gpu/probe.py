@@ -29,7 +29,6 @@ class Probe(Accesses):
 
     def __init__(self, graph: TensorGraph, ranges: Ranges, stored: set[ir.Value], columns: Dim | None = None):
         super().__init__(graph, ranges)
-        self.conditions: list[Dim] = []
         self.columns = columns
         self.only: set[ir.Value] = set()  # the reductions, by last argument, that `columns` is for
         for value in stored:
@@ -46,7 +45,6 @@ class Probe(Accesses):
         self, conditions: list[Dim], yes: Callable[[], Any], no: Callable[[], Any], value: ir.Value, at: Index
     ) -> Any:
         self.conditions += conditions
-        self.branches += 1
         yes()
         no()
         return TOKEN
