@@ -7,7 +7,7 @@ through `Caller.general`, which takes everything and explains errors.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from numpy import empty, ndarray
 
 from . import array_entry
-from .arena import thread_arena
 from .arrays import ITEM_SIZE, as_array, as_stored, dtype_name, numpy_dtype, pointer
 from .caller import ProgramCaller
 from .errors import LaminaRuntimeError
@@ -32,15 +31,7 @@ class Caller(ProgramCaller):
         self.dtypes = [numpy_dtype(i["dtype"]) for i in plan["inputs"]]
         constant = (*plan["weights"], *plan["persistent"])
         self.constant_bytes = sum(prod(c["shape"]) * ITEM_SIZE[c["dtype"]] for c in constant)
-        self._main: Callable[[int, int, int], int] = program._main
         self.call = array_entry.bind(self)
-
-    def _run(self, prepared: Prepared, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        program = self.program
-        array = program._pointers(*inputs, *self.constants.pointers, *outputs, thread_arena(prepared.arena_bytes))
-        status = self._main(program.contexts.current(self.threads), ctypes.addressof(array), prepared.dims_address)
-        if status:
-            raise program.failure(status)
 
     def general(self, out: Any, *inputs: Any) -> Any:
         """Run with everything checked, and copied where it must be; `out` is None or takes the results."""
@@ -52,10 +43,11 @@ class Caller(ProgramCaller):
         buffers: list[ndarray] = []
         for n, spec in enumerate(prepared.buffers):
             place = next((outs[k] for k, o in enumerate(self.shown(prepared)) if o.whole and o.index == n), None)
-            if place is None or not place.flags.c_contiguous or any(_overlap(place, a) for a in used):
+            if place is None or not place.flags.c_contiguous or any(np.may_share_memory(place, a) for a in used):
                 place = empty(spec.shape, numpy_dtype(spec.dtype))
             buffers.append(place)
-        self._run(prepared, [pointer(a) for a in used], [pointer(b) for b in buffers])
+        outputs = [pointer(b) for b in buffers]
+        self.program.run(prepared, [pointer(a) for a in used], outputs, self.constants, self.threads)
         for n in self.mutated:
             if used[n] is not given[n]:
                 given[n][...] = used[n]
@@ -97,7 +89,7 @@ class Caller(ProgramCaller):
         for n, a in enumerate(given):
             if not (a.flags.c_contiguous and a.flags.aligned) or a.dtype != self.dtypes[n]:
                 a = np.array(a, self.dtypes[n], order="C")
-            elif any(m != n and _overlap(a, given[m]) for m in self.mutated):
+            elif any(m != n and np.may_share_memory(a, given[m]) for m in self.mutated):
                 a = a.copy()
             used.append(a)
         return used
@@ -135,7 +127,3 @@ class Caller(ProgramCaller):
         if 0 in o.shape:
             return empty(o.shape, dtype)
         return ndarray(o.shape, dtype, base, o.offset * dtype.itemsize, strides)
-
-
-def _overlap(a: ndarray, b: ndarray) -> bool:
-    return np.may_share_memory(a, b)
