@@ -264,8 +264,8 @@ class LoopsBuilder:
         LLVM is told to work on `interleave` vectors at once where that is not 0.
         """
         op = self._for(low, high, step, [], interleave)
-        with self.scope(op, op.regions[0].blocks[0]):
-            yield self.bind(name, op.regions[0].blocks[0].arguments[0])
+        with self.scope(op, op.regions[0].blocks[0]), self._variable(name, op.regions[0].blocks[0].arguments[0]) as at:
+            yield at
             self.op("scf.yield", ())
 
     def loop_carried(
@@ -285,10 +285,19 @@ class LoopsBuilder:
         """
         op = self._for(low, high, step, inits, interleave, kept)
         block = op.regions[0].blocks[0]
-        with self.scope(op, block):
-            variable, *carried = block.arguments
-            self.op("scf.yield", body(self.bind(name, variable), list(carried)))
+        variable, *carried = block.arguments
+        with self.scope(op, block), self._variable(name, variable) as at:
+            self.op("scf.yield", body(at, list(carried)))
         return list(op.results)
+
+    @contextmanager
+    def _variable(self, name: str, value: ir.Value) -> Iterator[Expr]:
+        """Bind a loop's variable while its body is written. What the body needs may be a loop of the same name that is
+        written ahead of this one (a row's sum inside its mean): then the name is this loop's again."""
+        outer = self.symbols.get(name)
+        yield self.bind(name, value)
+        if outer is not None:
+            self.symbols[name] = outer
 
     def branch(
         self,

@@ -180,7 +180,15 @@ def test_symbolic_rows_and_columns():
     g.add_output(y)
     g.add_output(g.add("sum", y, dims=(0,), keepdim=False))
     g.add_output(g.add("add", x, y))
-    for shape in ((7, 1500), (130, 33), (3, 512), (3, 513), (2, 4096), (2, 4097), (1, 8200)):  # held up to 4096, 8192 in vectors
+    for shape in (
+        (7, 1500),
+        (130, 33),
+        (3, 512),
+        (3, 513),
+        (2, 4096),
+        (2, 4097),
+        (1, 8200),
+    ):  # held up to 4096, 8192 in vectors
         check(g, random(("f32", shape)), 2e-4)
 
 
@@ -218,6 +226,15 @@ def test_concat_chooses_for_whole_vectors():
     a, b = g.add_input("a", TensorType("f32", (300, 256))), g.add_input("b", TensorType("f32", (300, 512)))
     g.add_output(g.add("concat", a, b, dim=1))
     check(g, random(("f32", (300, 256)), ("f32", (300, 512))))
+
+
+def test_a_sum_over_a_row_needs_sums_over_the_same_row():
+    """Loops over a row, written ahead of a loop over it: each has its own position in the row."""
+    g = Graph(symbols=[Symbol("s0", input=0, dim=0), Symbol("s1", input=0, dim=1)])
+    x = g.add_input("x", TensorType("f32", (symbol("s0"), symbol("s1"))))
+    g.add_output(g.add("sum", g.add("mul", g.add("softmax", x, dim=1), x), dims=(1,), keepdim=True, dtype="f32"))
+    for size in ((3, 5), (2, 5000), (2, 33000)):
+        check(g, random(("f32", size)))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
