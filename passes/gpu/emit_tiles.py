@@ -19,6 +19,7 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from ..loops.loop_nest import Loop, Space
+from ..loops.tensor_graph import TensorGraph
 from .gpu_kernel import GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
 from .stored import Stored
@@ -118,74 +119,144 @@ class TileValues(ThreadValues):
         )
 
 
+@dataclass
+class Turn:
+    """Results that share the loops of `space`, of which `cross` and the last are cut into tiles."""
+
+    graph: TensorGraph
+    stored: Stored
+    results: list[int]
+    space: Space
+    cross: Loop
+
+    def __post_init__(self) -> None:
+        self.last = self.space.loops[-1]
+        self.others = [l for l in self.space.loops if l.name not in (self.cross.name, self.last.name)]
+        self.values = [self.graph.results[i] for i in self.results]
+
+    def flat(self, position: Dim) -> Dim:
+        """The place in a result of `position` of the last loop."""
+        return dims.substitute(self.space.values["f"], {self.last.name: position})
+
+    def width(self) -> int:
+        """The lanes of the stores."""
+
+        def probe(width: int) -> Probe:
+            ranges = Ranges({l.name: l.extent for l in [*self.others, self.cross]})
+            ranges.add("w", dims.floordiv(self.last.extent, width))
+            ranges.add(LANE, width)
+            position = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+            accesses = Probe(self.graph, ranges, self.stored.values)
+            for v in self.values:
+                accesses.at(v, ranges.delinearize(ranges.simplify(self.flat(position)), self.graph.shape(v)))
+            return accesses
+
+        extent = self.last.extent
+        return choose_width(self.values, probe, lambda w: isinstance(extent, int) and extent % w == 0)
+
+    def counts(self, side: int) -> list[Dim]:
+        """How many tiles there are along each loop: the others, cross, last."""
+        return [l.extent for l in self.others] + [dims.ceildiv(l.extent, side) for l in (self.cross, self.last)]
+
+    def place(self, stage: GpuStage, side: int) -> tuple[ir.Value, ir.Value]:
+        """Where this block's tile begins, along cross and along last; binds the other loops."""
+        b, counts = stage.b, self.counts(side)
+        place = Ranges({"block": dims.product(counts)}).delinearize(b.bind("block", stage.block()), counts)
+        for loop, position in zip(self.others, place):
+            b.bind(loop.name, b.dim(position))
+        top, left = (b.dim(p * side) for p in place[-2:])
+        return top, left
+
+    def fill(self, stage: GpuStage, tile: Tile, top: ir.Value, left: ir.Value) -> None:
+        """Load the tile's operand by vectors along `cross` into shared memory."""
+        b, side, width = stage.b, tile.side, _load_width(tile, self.cross)
+        element = ir.RankedTensorType(tile.argument.type).element_type
+        tile.room = stage.shared(element, side * tile.pitch)
+        across = side // width
+        x = b.binary("arith.remui", stage.thread(), b.constant(across, b.index))
+        y = b.binary("arith.divui", stage.thread(), b.constant(across, b.index))
+        local = b.binary("arith.muli", x, b.constant(width, b.index))
+        at, _ = _inside(stage, b.binary("arith.addi", top, local), self.cross.extent, side)
+        b.fresh += 1
+        name = f"from{b.fresh}"
+        w = b.bind(name, b.binary("arith.divui", at, b.constant(width, b.index)))
+        ranges = Ranges({l.name: l.extent for l in self.others})
+        ranges.add(name, dims.floordiv(self.cross.extent, width))
+        ev = self.stored.evaluator(stage, ranges, width)
+        rows = stage.threads // across
+        loaded = []
+        for u in range(side // rows):
+            row = b.binary("arith.addi", y, b.constant(u * rows, b.index))
+            position, _ = _inside(stage, b.binary("arith.addi", left, row), self.last.extent, side)
+            b.bind(f"{name}_{u}", position)
+            ev.ranges.add(f"{name}_{u}", self.last.extent)
+            offset = ev.ranges.simplify(tile.rest + ev.flat(w) + tile.step * dims.symbol(f"{name}_{u}"))
+            loaded.append((row, ev.load_at(stage.inputs[tile.argument], offset)))
+        for row, value in loaded:
+            for k in range(width):
+                lane = value
+                if width > 1:
+                    position = ir.DenseI64ArrayAttr.get([k])
+                    lane = b.value("vector.extract", (value,), element, static_position=position)
+                at = b.binary(
+                    "arith.muli", b.binary("arith.addi", local, b.constant(k, b.index)), b.constant(tile.pitch, b.index)
+                )
+                b.op("memref.store", (lane, tile.room, b.binary("arith.addi", at, row)))
+
+    def store(self, stage: GpuStage, tiles: list[Tile], width: int, top: ir.Value, left: ir.Value) -> None:
+        """Write the results, `width` lanes along the last loop at a time."""
+        b, side, last = stage.b, tiles[0].side, self.last
+        across = side // width
+        x = b.binary("arith.remui", stage.thread(), b.constant(across, b.index))
+        y = b.binary("arith.divui", stage.thread(), b.constant(across, b.index))
+        column = b.binary("arith.muli", x, b.constant(width, b.index))
+        at, fits = _inside(stage, b.binary("arith.addi", left, column), last.extent, side)
+        w = b.bind("w", b.binary("arith.divui", at, b.constant(width, b.index)))
+        ranges = Ranges({l.name: l.extent for l in self.others})
+        ranges.add("w", dims.floordiv(last.extent, width))
+        ev = self.stored.evaluator(stage, ranges, width, TileValues)
+        assert isinstance(ev, TileValues)
+        ev.tiles = {(t.argument, t.rest): t for t in tiles}
+        ev.column, ev.position = column, ev.flat(w)
+        rows = stage.threads // across
+        for u in range(side // rows):
+            ev.row = b.binary("arith.addi", y, b.constant(u * rows, b.index))
+            position, ok = _inside(stage, b.binary("arith.addi", top, ev.row), self.cross.extent, side)
+            self._store_row(ev, f"{self.cross.name}_{u}", position, [c for c in (ok, fits) if c is not None])
+
+    def _store_row(self, ev: TileValues, name: str, position: ir.Value, conditions: list[ir.Value]) -> None:
+        """Write this thread's vector at `position` along cross, which gets the symbol `name`, where `conditions` hold."""
+        b, stage = ev.b, ev.stage
+        ev.cross = name
+        ev.ranges.add(name, self.cross.extent)
+        index = dims.substitute(self.flat(ev.position), {self.cross.name: b.bind(name, position)})
+        index = ev.ranges.simplify(index)
+        made = [ev.at(v, ev.ranges.delinearize(index, self.graph.shape(v))) for v in self.values]
+
+        def store() -> list[ir.Value]:
+            for i, value in zip(self.results, made):
+                ev.store(stage.outputs[i], index, value)
+            return []
+
+        if not conditions:
+            store()
+            return
+        b.branch(conditions[0] if len(conditions) == 1 else b.value("arith.andi", conditions, b.i1), [], store)
+
+
 def emit_tiles(
     kernel: GpuKernel, stored: Stored, results: list[int], space: Space, cross: Loop, tiles: list[Tile]
 ) -> None:
     """Write the results with these numbers, which share the loops of `space`."""
-    graph, last = kernel.graph, space.loops[-1]
-    others = [l for l in space.loops if l.name not in (cross.name, last.name)]
-    values = [graph.results[i] for i in results]
-
-    def flat(position: Dim) -> Dim:
-        return dims.substitute(space.values["f"], {last.name: position})
-
-    def probe(width: int) -> Probe:
-        ranges = Ranges({l.name: l.extent for l in [*others, cross]})
-        ranges.add("w", dims.floordiv(last.extent, width))
-        ranges.add(LANE, width)
-        position = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
-        accesses = Probe(graph, ranges, stored.values)
-        for v in values:
-            accesses.at(v, ranges.delinearize(ranges.simplify(flat(position)), graph.shape(v)))
-        return accesses
-
-    width = choose_width(values, probe, lambda w: isinstance(last.extent, int) and last.extent % w == 0)
-    side = tiles[0].side
+    turn = Turn(kernel.graph, stored, results, space, cross)
+    width, side = turn.width(), tiles[0].side
     widest = max(width, *(_load_width(t, cross) for t in tiles))
-    counts = [l.extent for l in others] + [dims.ceildiv(l.extent, side) for l in (cross, last)]
-    stage = kernel.stage(min(THREADS, side * side // widest), (dims.product(counts), 1, 1))
-    b = stage.b
-    ranges = Ranges({"block": dims.product(counts)})
-    place = ranges.delinearize(b.bind("block", stage.block()), counts)
-    for loop, position in zip(others, place):
-        b.bind(loop.name, b.dim(position))
-    top, left = (b.dim(p * side) for p in place[-2:])
+    stage = kernel.stage(min(THREADS, side * side // widest), (dims.product(turn.counts(side)), 1, 1))
+    top, left = turn.place(stage, side)
     for tile in tiles:
-        _fill(stage, stored, tile, others, cross, last, top, left)
+        turn.fill(stage, tile, top, left)
     stage.barrier()
-    across = side // width
-    x = b.binary("arith.remui", stage.thread(), b.constant(across, b.index))
-    y = b.binary("arith.divui", stage.thread(), b.constant(across, b.index))
-    column = b.binary("arith.muli", x, b.constant(width, b.index))
-    at, fits = _inside(stage, b.binary("arith.addi", left, column), last.extent, side)
-    w = b.bind("w", b.binary("arith.divui", at, b.constant(width, b.index)))
-    ranges = Ranges({l.name: l.extent for l in others})
-    ranges.add("w", dims.floordiv(last.extent, width))
-    ev = stored.evaluator(stage, ranges, width, TileValues)
-    assert isinstance(ev, TileValues)
-    ev.tiles = {(t.argument, t.rest): t for t in tiles}
-    ev.column, ev.position = column, ev.flat(w)
-    rows = stage.threads // across
-    for u in range(side // rows):
-        ev.row = b.binary("arith.addi", y, b.constant(u * rows, b.index))
-        position, ok = _inside(stage, b.binary("arith.addi", top, ev.row), cross.extent, side)
-        ev.cross = f"{cross.name}_{u}"
-        b.bind(ev.cross, position)
-        ev.ranges.add(ev.cross, cross.extent)
-        index = dims.substitute(flat(ev.position), {cross.name: dims.symbol(ev.cross)})
-        index = ev.ranges.simplify(index)
-        made = [(i, ev.at(v, ev.ranges.delinearize(index, graph.shape(v)))) for i, v in zip(results, values)]
-
-        def store(made: list[tuple[int, ir.Value]] = made, index: Dim = index) -> list[ir.Value]:
-            for i, value in made:
-                ev.store(stage.outputs[i], index, value)
-            return []
-
-        conditions = [c for c in (ok, fits) if c is not None]
-        if not conditions:
-            store()
-            continue
-        b.branch(conditions[0] if len(conditions) == 1 else b.value("arith.andi", conditions, b.i1), [], store)
+    turn.store(stage, tiles, width, top, left)
     stage.finish()
 
 
@@ -209,49 +280,3 @@ def _load_width(tile: Tile, cross: Loop) -> int:
     ):
         width //= 2
     return width
-
-
-def _fill(
-    stage: GpuStage,
-    stored: Stored,
-    tile: Tile,
-    others: list[Loop],
-    cross: Loop,
-    last: Loop,
-    top: ir.Value,
-    left: ir.Value,
-) -> None:
-    """Load the tile's operand by vectors along `cross` into shared memory."""
-    b, side, width = stage.b, tile.side, _load_width(tile, cross)
-    element = ir.RankedTensorType(tile.argument.type).element_type
-    tile.room = stage.shared(element, side * tile.pitch)
-    across = side // width
-    x = b.binary("arith.remui", stage.thread(), b.constant(across, b.index))
-    y = b.binary("arith.divui", stage.thread(), b.constant(across, b.index))
-    local = b.binary("arith.muli", x, b.constant(width, b.index))
-    at, _ = _inside(stage, b.binary("arith.addi", top, local), cross.extent, side)
-    b.fresh += 1
-    name = f"from{b.fresh}"
-    w = b.bind(name, b.binary("arith.divui", at, b.constant(width, b.index)))
-    ranges = Ranges({l.name: l.extent for l in others})
-    ranges.add(name, dims.floordiv(cross.extent, width))
-    ev = stored.evaluator(stage, ranges, width)
-    rows = stage.threads // across
-    loaded = []
-    for u in range(side // rows):
-        row = b.binary("arith.addi", y, b.constant(u * rows, b.index))
-        position, _ = _inside(stage, b.binary("arith.addi", left, row), last.extent, side)
-        b.bind(f"{name}_{u}", position)
-        ev.ranges.add(f"{name}_{u}", last.extent)
-        offset = ev.ranges.simplify(tile.rest + ev.flat(w) + tile.step * dims.symbol(f"{name}_{u}"))
-        loaded.append((row, ev.load_at(stage.inputs[tile.argument], offset)))
-    for row, value in loaded:
-        for k in range(width):
-            lane = value
-            if width > 1:
-                position = ir.DenseI64ArrayAttr.get([k])
-                lane = b.value("vector.extract", (value,), element, static_position=position)
-            at = b.binary(
-                "arith.muli", b.binary("arith.addi", local, b.constant(k, b.index)), b.constant(tile.pitch, b.index)
-            )
-            b.op("memref.store", (lane, tile.room, b.binary("arith.addi", at, row)))

@@ -24,6 +24,7 @@ def lower_transposed_conv(module: ir.Module) -> None:
     computes all phases as separate channels; a permutation interleaves them and a slice takes the padding off. The
     weights are rearranged by views and a copy, which `split-init` moves to `@init`. Where a dim has a stride and a dilation d,
     the kernel positions of a phase are not evenly spaced: there the kernel first gets `d - 1` zeros between its elements.
+    Zeros that fill up a phase meet inputs that eager does not multiply: of an infinite one they make NaN, there 0 in eager.
 
     Before:
     ```mlir
