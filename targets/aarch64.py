@@ -13,9 +13,9 @@ from .cpu import pipeline
 from .target import Features, Target
 
 _NEON = frozenset(("asimd",))
-_SVE = _NEON | frozenset("atomics fphp asimdhp asimddp sve".split())
+_SVE = _NEON | frozenset("atomics fphp asimdhp sve".split())  # A64FX, of 512 bits, has no asimddp
 _N1 = _NEON | frozenset("atomics fphp asimdhp asimddp".split())
-_V1 = _SVE | frozenset("asimdfhm bf16 i8mm svebf16 svei8mm".split())
+_V1 = _SVE | frozenset("asimddp asimdfhm bf16 i8mm svebf16 svei8mm".split())
 _M1 = _N1 | frozenset(("asimdfhm",))
 
 
@@ -56,7 +56,7 @@ TARGETS = (
     _target("neoverse-n1", "neoverse-n1", _N1),
     _target("apple-m1", "apple-m1", _M1, l2=4096),
     # as for V1, with registers of 256 bits: for 128, as LLVM takes a generic CPU's to be, it would write NEON loops
-    _target("aarch64+sve", "generic", _SVE, "+v8.2a,+fullfp16,+dotprod,+sve", tune="neoverse-v1"),
+    _target("aarch64+sve", "generic", _SVE, "+v8.2a,+fullfp16,+sve", tune="neoverse-v1"),
     _target("neoverse-v1", "neoverse-v1", _V1),
     _target("neoverse-v2", "neoverse-v2", _V1 | frozenset(("sve2",)), l2=2048),
 )

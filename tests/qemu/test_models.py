@@ -16,7 +16,7 @@ MODELS = ("mlp", "resnet18", "bert_small", "llama")
         pytest.param(Guest("aarch64", "cortex-a72"), "aarch64", MODELS, id="neon"),
         pytest.param(Guest("aarch64", MAX + "16"), "aarch64+sve", MODELS, id="sve128"),
         pytest.param(Guest("aarch64", MAX + "32"), "aarch64+sve", MODELS, id="sve256"),
-        pytest.param(Guest("aarch64", MAX + "64"), "aarch64+sve", MODELS, id="sve512"),
+        pytest.param(Guest("aarch64", "a64fx"), "aarch64+sve", MODELS, id="sve512"),
         pytest.param(Guest("riscv64", VECTOR + "128", "v"), "riscv64", ("mlp", "bert_small"), id="rvv128"),
         pytest.param(Guest("riscv64", VECTOR + "256", "v"), "riscv64", ("mlp", "bert_small"), id="rvv256"),
     ],

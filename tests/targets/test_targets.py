@@ -39,6 +39,7 @@ def test_every_name_and_alias_is_found_and_unique():
         ("aarch64", "fp asimd atomics fphp asimdhp asimddp", "neoverse-n1"),
         ("aarch64", "fp asimd atomics fphp asimdhp asimddp asimdfhm", "apple-m1"),
         ("aarch64", "fp asimd atomics fphp asimdhp asimddp sve", "aarch64+sve"),
+        ("aarch64", "fp asimd atomics fphp asimdhp sve", "aarch64+sve"),  # A64FX
         ("aarch64", "asimd atomics fphp asimdhp asimddp sve asimdfhm bf16 i8mm svebf16 svei8mm", "neoverse-v1"),
         ("riscv64", "i m a f d c v", "riscv64"),
     ],
