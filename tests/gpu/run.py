@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -164,8 +166,6 @@ SHAPES = [(64, 4096), (1024, 1024), (8192, 4096), (8192, 4097), (8192, 5000), (2
 
 def shapes() -> None:
     """Fused rows and reductions at real sizes against float64."""
-    import torch.nn.functional as F
-
     import lamina.frontend.dynamo  # noqa: F401
 
     w = lambda x: torch.arange(x.shape[-1], device="cuda", dtype=torch.float32).mul(0.01).sin().to(x.dtype)
@@ -223,35 +223,87 @@ def distance(a: torch.Tensor, exact: torch.Tensor) -> float:
     return found if found == found else float("inf")
 
 
+def check_model(m: nn.Module, *inputs: torch.Tensor, train: bool = False, dynamic: bool = False) -> None:
+    """A compiled model beside eager: outputs, or gradients with `train`; with `dynamic` also for a batch of twice the size."""
+    torch._dynamo.reset()
+    compiled = torch.compile(m, backend="lamina", dynamic=dynamic or None)
+    for scale in (1, 2) if dynamic else (1,):
+        given = [torch.cat([x] * scale) for x in inputs]
+        if train:
+            grads = []
+            for f in (m, compiled):
+                m.zero_grad()
+                f(*given).square().mean().backward()
+                grads.append([p.grad.clone() for p in m.parameters()])
+            for a, b in zip(*grads):
+                torch.testing.assert_close(b, a, rtol=2e-3, atol=2e-4)
+        else:
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(*given), m(*given), rtol=2e-3, atol=2e-4)
+
+
+class Lookup(nn.Module):
+    """Rows of a table, summed and normalised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(1000, 64)
+
+    def forward(self, i: torch.Tensor) -> torch.Tensor:
+        return F.normalize(self.table(i).sum(1), dim=-1)
+
+
+def misaligned() -> None:
+    """An input that starts between multiples of 16 bytes."""
+    x = torch.randn(4097, device="cuda")[1:]
+    f = torch.compile(lambda x: torch.relu(x) + 1, backend="lamina")
+    torch.testing.assert_close(f(x), torch.relu(x) + 1)
+
+
+def in_place() -> None:
+    """An input that is written."""
+    x = torch.randn(4096, device="cuda")
+    y = x.clone()
+    torch.compile(lambda x: x.mul_(2).add_(1), backend="lamina")(x)
+    torch.testing.assert_close(x, y * 2 + 1)
+
+
+def out_of_range() -> None:
+    """An index that is too large is raised by the next call."""
+    f = torch.compile(lambda t, i: torch.ops.aten.embedding(t, i) + 1, backend="lamina")
+    t = torch.randn(10, 8, device="cuda")
+    f(t, torch.tensor([1, 2], device="cuda"))
+    f(t, torch.tensor([1, 99], device="cuda"))
+    torch.cuda.synchronize()
+    try:
+        f(t, torch.tensor([1, 2], device="cuda"))
+    except IndexError:
+        return
+    raise AssertionError("no IndexError")
+
+
+def other_stream() -> None:
+    """A call on a stream that is not the default one."""
+    x = torch.randn(1 << 20, device="cuda")
+    f = torch.compile(lambda x: torch.tanh(x) * 3, backend="lamina")
+    f(x)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        y = torch.randn(1 << 20, device="cuda")
+        z = f(y)
+    stream.synchronize()
+    torch.testing.assert_close(z, torch.tanh(y) * 3, rtol=1e-5, atol=1e-6)
+
+
 def compile_modules() -> None:
     """Models through torch.compile: dynamic shapes, training, views, fallbacks."""
-    import torch.nn.functional as F
-    from torch import nn
-
     import lamina.frontend.dynamo  # noqa: F401
     from lamina import stats
 
     failures = Failures()
 
-    def model(name: str, m: nn.Module, *inputs: torch.Tensor, train: bool = False, dynamic: bool = False) -> None:
-        def check() -> None:
-            torch._dynamo.reset()
-            compiled = torch.compile(m, backend="lamina", dynamic=dynamic or None)
-            for scale in (1, 2) if dynamic else (1,):
-                given = [torch.cat([x] * scale) for x in inputs]
-                if train:
-                    grads = []
-                    for f in (m, compiled):
-                        m.zero_grad()
-                        f(*given).square().mean().backward()
-                        grads.append([p.grad.clone() for p in m.parameters()])
-                    for a, b in zip(*grads):
-                        torch.testing.assert_close(b, a, rtol=2e-3, atol=2e-4)
-                else:
-                    with torch.no_grad():
-                        torch.testing.assert_close(compiled(*given), m(*given), rtol=2e-3, atol=2e-4)
-
-        failures.run(name, check)
+    def model(name: str, m: nn.Module, *inputs: torch.Tensor, **how: bool) -> None:
+        failures.run(name, lambda: check_model(m, *inputs, **how))
 
     torch.manual_seed(0)
     mlp = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 10), nn.LogSoftmax(-1)).cuda()
@@ -263,50 +315,7 @@ def compile_modules() -> None:
     block = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True, dropout=0.0).cuda()
     model("encoder layer", block.eval(), torch.randn(4, 50, 128, device="cuda"))
     model("encoder layer training", block.train(), torch.randn(4, 50, 128, device="cuda"), train=True)
-
-    class Lookup(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(1000, 64)
-
-        def forward(self, i: torch.Tensor) -> torch.Tensor:
-            return F.normalize(self.table(i).sum(1), dim=-1)
-
     model("embedding", Lookup().cuda(), torch.randint(0, 1000, (32, 20), device="cuda"))
-
-    def misaligned() -> None:
-        x = torch.randn(4097, device="cuda")[1:]
-        f = torch.compile(lambda x: torch.relu(x) + 1, backend="lamina")
-        torch.testing.assert_close(f(x), torch.relu(x) + 1)
-
-    def in_place() -> None:
-        x = torch.randn(4096, device="cuda")
-        y = x.clone()
-        torch.compile(lambda x: x.mul_(2).add_(1), backend="lamina")(x)
-        torch.testing.assert_close(x, y * 2 + 1)
-
-    def out_of_range() -> None:
-        f = torch.compile(lambda t, i: torch.ops.aten.embedding(t, i) + 1, backend="lamina")
-        t = torch.randn(10, 8, device="cuda")
-        f(t, torch.tensor([1, 2], device="cuda"))
-        f(t, torch.tensor([1, 99], device="cuda"))
-        torch.cuda.synchronize()
-        try:
-            f(t, torch.tensor([1, 2], device="cuda"))
-        except IndexError:
-            return
-        raise AssertionError("no IndexError")
-
-    def other_stream() -> None:
-        x = torch.randn(1 << 20, device="cuda")
-        f = torch.compile(lambda x: torch.tanh(x) * 3, backend="lamina")
-        f(x)
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            y = torch.randn(1 << 20, device="cuda")
-            z = f(y)
-        stream.synchronize()
-        torch.testing.assert_close(z, torch.tanh(y) * 3, rtol=1e-5, atol=1e-6)
 
     for f in (misaligned, in_place, out_of_range, other_stream):
         failures.run(f.__name__, f)
