@@ -19,7 +19,7 @@ from .matmul import Matmul
 from .micro import Tile, choose_tile
 from .narrow import Instruction, bf16_pairs, instructions
 from .narrow_matmul import NarrowMatmul, narrow_instruction
-from .pack import Matrix, pack_panel
+from .pack import Matrix, Panel, pack_panel
 from .problem import operand_shape, read_problem
 
 
@@ -100,7 +100,7 @@ def _emit_pack(frame: Frame, root: ir.Operation, vector_bits: int, registers: in
             sizes = (code.size(k), code.size(lines), first, count, columns)
             pack_groups(code, matrix, depth, *sizes, out.memref, at)
         else:
-            pack_panel(code, tile, matrix, 0, code.size(k), first, count, out.memref, at)
+            pack_panel(code, tile, Panel(matrix, 0, code.size(k), first, count, out.memref, at))
 
     code.loop(frame.begin, frame.end, 1, [], panel)
     work = columns * (k if isinstance(k, int) else 256) * 16

@@ -9,7 +9,7 @@ evaluated instead of loaded, on the same three ways.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlir import ir
 
@@ -59,6 +59,19 @@ class Matrix:
         return code.load(self.buffer, self.at(code, k, n))
 
 
+@dataclass(frozen=True)
+class Panel:
+    """Rows `low .. high` of columns `first .. first + columns` of `b`, which go to the panel at `out[at]`."""
+
+    b: Matrix | Computed
+    low: Index
+    high: Index
+    first: Index
+    columns: Index  # at most the tile's
+    out: ir.Value
+    at: Index
+
+
 def pack_panels(
     code: Code,
     tile: Tile,
@@ -80,7 +93,7 @@ def pack_panels(
             ragged = not isinstance(n_size, int) or n_size % tile.columns
             count = code.min(tile.columns, code.sub(n_size, column)) if ragged else tile.columns
             at = code.mul(code.mul(j, k_size), tile.columns)
-            pack_panel(code, tile, b, low, high, column, count, out, at)
+            pack_panel(code, tile, Panel(b, low, high, column, count, out, at))
 
         code.loop(0, panels, 1, [], panel)
 
@@ -93,89 +106,68 @@ def pack_panels(
         block(whole, k_size)
 
 
-def pack_panel(
-    code: Code,
-    tile: Tile,
-    b: Matrix | Computed,
-    low: Index,
-    high: Index,
-    first: Index,
-    columns: Index,
-    out: ir.Value,
-    at: Index,
-) -> None:
-    """Pack rows `low .. high` of columns `first .. first + columns` (at most `tile.columns`) to the panel at `out[at]`."""
+def pack_panel(code: Code, tile: Tile, panel: Panel) -> None:
+    """Pack `panel`, padded with zeros to the tile's columns."""
+    full = replace(panel, columns=tile.columns)
 
-    def full() -> None:
-        if b.rows_in_place:
-            _copy_rows(code, tile, b, low, high, first, out, at)
-        elif b.columns_in_place:
-            _copy_transposed(code, tile, b, low, high, first, out, at)
+    def whole() -> None:
+        if panel.b.rows_in_place:
+            _copy_rows(code, tile, full)
+        elif panel.b.columns_in_place:
+            _copy_transposed(code, tile, full)
         else:
-            _copy_elements(code, tile, b, low, high, first, tile.columns, out, at)
+            _copy_elements(code, tile, full)
 
     def ragged() -> None:
-        _copy_elements(code, tile, b, low, high, first, columns, out, at)
+        _copy_elements(code, tile, panel)
 
-    if isinstance(columns, int):
-        (full if columns == tile.columns else ragged)()
+    if isinstance(panel.columns, int):
+        (whole if panel.columns == tile.columns else ragged)()
     else:
-        code.branch(code.compare("eq", columns, tile.columns), full, ragged)
+        code.branch(code.compare("eq", panel.columns, tile.columns), whole, ragged)
 
 
-def _copy_rows(
-    code: Code, tile: Tile, b: Matrix | Computed, low: Index, high: Index, first: Index, out: ir.Value, at: Index
-) -> None:  # fmt: skip
+def _copy_rows(code: Code, tile: Tile, panel: Panel) -> None:
     def row(k: ir.Value) -> None:
         for q in range(tile.vectors):
-            x = b.row(code, k, code.add(first, q * tile.width), tile.width)
-            x = numeric.convert(code, x, b.dtype, tile.dtype)
-            code.vstore(x, out, code.add(at, code.mul(k, tile.columns), q * tile.width))
+            x = panel.b.row(code, k, code.add(panel.first, q * tile.width), tile.width)
+            x = numeric.convert(code, x, panel.b.dtype, tile.dtype)
+            code.vstore(x, panel.out, code.add(panel.at, code.mul(k, tile.columns), q * tile.width))
 
-    code.loop(low, high, 1, [], row)
+    code.loop(panel.low, panel.high, 1, [], row)
 
 
-def _copy_transposed(
-    code: Code, tile: Tile, b: Matrix | Computed, low: Index, high: Index, first: Index, out: ir.Value, at: Index
-) -> None:  # fmt: skip
-    width = tile.width
+def _copy_transposed(code: Code, tile: Tile, panel: Panel) -> None:
+    b, low, width = panel.b, panel.low, tile.width
     bits = 64 if tile.dtype in ("f64", "i64") else 32
-    whole = code.add(low, code.mul(code.div(code.sub(high, low), width), width))
+    whole = code.add(low, code.mul(code.div(code.sub(panel.high, low), width), width))
 
     def block(k: ir.Value) -> None:
         for q in range(tile.vectors):
             rows = []
             for c in range(width):
-                x = b.column(code, k, code.add(first, q * width + c), width)
+                x = b.column(code, k, code.add(panel.first, q * width + c), width)
                 rows.append(numeric.convert(code, x, b.dtype, tile.dtype))
             for i, column in enumerate(transpose(code, rows, bits)):
-                code.vstore(column, out, code.add(at, code.mul(code.add(k, i), tile.columns), q * width))
+                at = code.add(panel.at, code.mul(code.add(k, i), tile.columns), q * width)
+                code.vstore(column, panel.out, at)
 
     code.loop(low, whole, width, [], block)
-    _copy_elements(code, tile, b, whole, high, first, tile.columns, out, at)
+    _copy_elements(code, tile, replace(panel, low=whole))
 
 
-def _copy_elements(
-    code: Code,
-    tile: Tile,
-    b: Matrix | Computed,
-    low: Index,
-    high: Index,
-    first: Index,
-    columns: Index,
-    out: ir.Value,
-    at: Index,
-) -> None:
+def _copy_elements(code: Code, tile: Tile, panel: Panel) -> None:
+    b, out, columns = panel.b, panel.out, panel.columns
     zero = code.constant(0, numeric.element_type(tile.dtype))
 
     def row(k: ir.Value) -> None:
-        to = code.add(at, code.mul(k, tile.columns))
+        to = code.add(panel.at, code.mul(k, tile.columns))
 
         def element(c: ir.Value) -> None:
-            x = b.element(code, k, code.add(first, c))
+            x = b.element(code, k, code.add(panel.first, c))
             code.store(numeric.convert(code, x, b.dtype, tile.dtype), out, code.add(to, c))
 
         code.loop(0, columns, 1, [], element)
         code.loop(columns, tile.columns, 1, [], lambda c: code.store(zero, out, code.add(to, c)))
 
-    code.loop(low, high, 1, [], row)
+    code.loop(panel.low, panel.high, 1, [], row)
