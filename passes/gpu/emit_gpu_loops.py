@@ -20,7 +20,7 @@ from ..loops.plan_nests import result_loops
 from ..loops.tensor_graph import Generic, TensorGraph
 from ..registry import register
 from .combine import is_combinable
-from .emit_pointwise import emit_pointwise
+from .emit_pointwise import UNROLL_ABOVE, emit_pointwise, pointwise_width
 from .emit_reductions import emit_reduction
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
 from .emit_tiles import emit_tiles, find_cross
@@ -32,6 +32,7 @@ from .symbolic_rows import emit_symbolic_rows
 SHORT = 64  # elements that one thread reduces for itself
 MANY = 1 << 16  # results
 SHORT_ROW = 16  # and where they are contiguous
+LEAST_ROW = 512  # elements of a row that threads take together without any reduction
 FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
 
@@ -86,7 +87,11 @@ def _emit(kernel: GpuKernel) -> None:
                 emit_tiles(kernel, stored, results, space, *crossing)
                 break
             if not long:
-                emit_pointwise(kernel, stored, results, numel)
+                rows = _unaligned_rows(graph, stored, space, results)
+                if rows is not None:
+                    emit_rows(kernel, stored, rows)
+                else:
+                    emit_pointwise(kernel, stored, results, numel)
                 break
             if _is_only(space, accesses, long):
                 emit_reduction(kernel, stored, long[0].generic, results)
@@ -149,6 +154,20 @@ def _row_plan(space: Space, accesses: Probe, results: list[int]) -> RowPlan | No
         return None
     (plan.full if inner else plan.rows).extend(results)
     return plan
+
+
+def _unaligned_rows(graph: TensorGraph, stored: Stored, space: Space, results: list[int]) -> RowPlan | None:
+    """The rows of a large result of which no vectors can be taken, since they begin anywhere (a norm of 4097 columns).
+
+    Threads along a row need no division for each element.
+    """
+    *outer, last = space.loops
+    numel = dims.product(l.extent for l in space.loops)
+    if not outer or not isinstance(numel, int) or numel < UNROLL_ABOVE:
+        return None
+    if not LEAST_ROW <= last.extent <= REGISTER_ROW or pointwise_width(graph, stored, results, numel) > 1:
+        return None
+    return RowPlan(space, outer, [last], last.extent, [], list(results))
 
 
 def _too_few(plan: RowPlan) -> bool:

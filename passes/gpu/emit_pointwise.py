@@ -14,6 +14,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
+from ..loops.tensor_graph import TensorGraph
 from .gpu_kernel import GpuKernel, GpuStage
 from .probe import Probe, choose_width
 from .stored import Stored
@@ -25,9 +26,8 @@ UNROLL_ABOVE = 1 << 22  # elements from which a thread takes two vectors: more l
 UNROLL, UNROLLED_THREADS = 2, 128
 
 
-def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim) -> None:
-    """Write the results with these numbers, which have `numel` elements each."""
-    graph = kernel.graph
+def pointwise_width(graph: TensorGraph, stored: Stored, results: Sequence[int], numel: Dim) -> int:
+    """The neighbouring elements that a thread computes at once."""
     values = [graph.results[i] for i in results]
 
     def probe(width: int) -> Probe:
@@ -38,7 +38,12 @@ def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], nu
             accesses.at(v, ranges.delinearize(flat, graph.shape(v)))
         return accesses
 
-    width = choose_width(values, probe, lambda width: not isinstance(numel, int) or numel // width >= ENOUGH)
+    return choose_width(values, probe, lambda width: not isinstance(numel, int) or numel // width >= ENOUGH)
+
+
+def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim) -> None:
+    """Write the results with these numbers, which have `numel` elements each."""
+    width = pointwise_width(kernel.graph, stored, results, numel)
     vectors = dims.ceildiv(numel, width)
     step = UNROLL * UNROLLED_THREADS * width
     unrolled = isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % step == 0

@@ -148,7 +148,8 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
     graph, stage = ev.graph, ev.stage
     for key in plan.keys:
         ev.together[key] = lambda generic, index: row.reduce(ev, generic, index)
-    _load_ahead(ev, plan, row, r)
+    if plan.keys:
+        _load_ahead(ev, plan, row, r)
     _force(ev, plan, r)
     made: list[tuple[int, Dim, ir.Value, ir.Value | None]] = []
 

@@ -15,7 +15,7 @@ from support.simulate_gpu import simulate
 from lamina.dialects import interpret
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
-from lamina.passes.gpu import emit_pointwise
+from lamina.passes.gpu import emit_gpu_loops, emit_pointwise
 from lamina.passes.pass_manager import run
 
 
@@ -137,6 +137,14 @@ def test_windows_share_whole_loads(dtype, outputs, monkeypatch):
         len(loads) == 6 and sum("vector<" in line for line in loads) == 3
     )  # of each row of a window: one, and one element
     assert f"vector<{outputs}x{dtype}>" in next(line for line in text.splitlines() if "vector.store" in line)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_rows_that_begin_anywhere_are_taken_by_threads_together(dtype, monkeypatch):
+    monkeypatch.setattr(emit_gpu_loops, "UNROLL_ABOVE", 1)
+    wide, column = (dtype, (6, 1001)), (dtype, (6, 1))
+    assert "remui" not in check(graph_of("mul", wide, column), random(wide, column))
+    check(graph_of("concat", wide, wide, dim=1), random(wide, wide))
 
 
 @pytest.mark.parametrize(("start", "whole"), [(0, True), (1, True), (3, False)])  # 3 and 5 lie in two loads
