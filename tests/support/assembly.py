@@ -15,6 +15,7 @@ from lamina.targets import get_target
 from lamina.targets.llvm import to_llvm_ir
 
 MCA = Path(llvm.__path__[0]) / "bin" / "llvm-mca"
+ITERATIONS = 200
 
 
 def assembly(text: str, target: str, kind: str) -> str:
@@ -42,7 +43,17 @@ def inner_loops(text: str) -> list[list[str]]:
 
 def cycles(loop: list[str], triple: str, cpu: str) -> float:
     """Cycles of an iteration as llvm-mca sees them: everything in L1, branches free."""
+    return int(_mca(loop, triple, cpu, "Total Cycles")) / ITERATIONS
+
+
+def port_limit(loop: list[str], triple: str, cpu: str) -> float:
+    """Cycles that an iteration takes at least, since its instructions share the core's ports."""
+    return float(_mca(loop, triple, cpu, "Block RThroughput"))
+
+
+def _mca(loop: list[str], triple: str, cpu: str, line: str) -> str:
+    """What llvm-mca says in a line of its summary."""
     source = "again:\n" + "\n".join(re.sub(r"\.L\w+", "again", line) for line in loop) + "\n"
-    command = [MCA, f"-mtriple={triple}", f"-mcpu={cpu}", "-iterations=200"]
+    command = [MCA, f"-mtriple={triple}", f"-mcpu={cpu}", f"-iterations={ITERATIONS}"]
     shown = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
-    return int(re.search(r"Total Cycles: +(\d+)", shown)[1]) / 200  # type: ignore[index]
+    return re.search(rf"{line}: +([\d.]+)", shown)[1]  # type: ignore[index]

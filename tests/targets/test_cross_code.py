@@ -4,7 +4,7 @@ import functools
 import re
 
 import pytest
-from support.assembly import MCA, assembly, cycles, inner_loops
+from support.assembly import MCA, assembly, cycles, inner_loops, port_limit
 from support.tile_kernels import byte_product, kernel
 
 SPILL = re.compile(r"\(%r[sb]p\)|v?mov\w*\s.*\)$")  # of x86: a place on the stack that does not move, or a store
@@ -147,6 +147,23 @@ def test_bf16_products_take_less_time_than_those_of_f32(target, rows, depth, sha
     taken = cycles(list(bf16_loop(target, rows)), "aarch64", target)
     print(f"{target}, {rows} rows: {taken / f32:.1%} of f32")
     assert taken < share * f32
+
+
+# by dtypes of A and B; bf16 with how many rows
+NARROW = {
+    "neoverse-n1": {("i8", "i8"), ("u8", "u8")},
+    "neoverse-v1": {("i8", "i8"), ("u8", "i8"), ("u8", "u8"), ("bf16", 64), ("bf16", 8)},
+    "neoverse-v2": {("i8", "i8"), ("u8", "i8"), ("u8", "u8"), ("bf16", 64), ("bf16", 8)},
+}
+
+
+@pytest.mark.skipif(not MCA.exists(), reason="needs llvm-mca")
+@pytest.mark.parametrize("target, a, b", [(t, *of) for t in NARROW for of in sorted(NARROW[t], key=str)])
+def test_narrow_products_take_little_more_than_the_ports_need(target, a, b):
+    loop = list(bf16_loop(target, b) if a == "bf16" else byte_loop(target, True, a, b))
+    share = port_limit(loop, "aarch64", target) / cycles(loop, "aarch64", target)
+    print(f"{target}, {a} by {b}: {share:.1%} of the limit of the ports")
+    assert share > 0.9
 
 
 def pointwise(op: str) -> str:
