@@ -142,6 +142,12 @@ def test_tf32(name, products):
 
 
 @needs_ptxas
+def test_tf32_of_short_k_is_written_while_the_next_tile_is_multiplied():
+    made = made_for("sm_90a", product("linear", (4096, 768), (3072, 768), (4096, 3072), "f32"), "tf32")
+    assert "bar.arrive" in made.ptx and "wgmma" not in made.report, made.report
+
+
+@needs_ptxas
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(name):
     target, text = OTHERS[name]

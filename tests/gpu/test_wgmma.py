@@ -167,6 +167,8 @@ def test_consumers_alternate_where_only_sums_are_written():
     assert choose_tiles(6304, 3072, 768, 1, plain=True).alternating
     assert not choose_tiles(6304, 3072, 768, 1).alternating
     assert not choose_tiles(4096, 768, 768, 1, plain=True).alternating, "a tile a block"
+    results = {wide: choose_tiles(4096, 3072, 1536, 1, plain=True, wide=wide).alternating for wide in (False, True)}
+    assert results == {False: False, True: True}, "of 32 bits"
 
 
 def test_views_that_the_copy_engine_reads():

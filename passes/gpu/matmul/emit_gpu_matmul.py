@@ -131,7 +131,8 @@ def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     p = product
     a, b = place_patches(p) or place_operands(kernel, p)
     plain = list(kernel.graph.results) == [p.root.results[0]]
-    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, p.float8 is not None)
+    wide = p.tf32 and p.dtype == "f32"
+    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, bool(p.float8), wide)
     sums = _new_sums(kernel, p, tiles.splits)
     WgmmaProduct(kernel, p, a, b, tiles, sums).emit()
     if sums is not None:

@@ -153,12 +153,13 @@ WARP_PROMOTED = (
 
 def choose_tiles(
     m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False, plain: bool = False,
-    float8: bool = False,
+    float8: bool = False, wide: bool = False,
 ) -> Tiles:  # fmt: skip
     """The fastest configuration by the model.
 
     `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks;
-    `plain` if nothing is fused to the product; `float8` if sums of each block are added in full f32.
+    `plain` if nothing is fused to the product; `float8` if sums of each block are added in full f32; `wide` if results
+    are of 32 bits, which take twice as long to write.
     """
     sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
     promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if promoted else int(float8)
@@ -172,7 +173,8 @@ def choose_tiles(
         for splits in (1,) if tiles.alternating else SPLITS:
             made = _completed(tiles, splits, promote)
             if splits == 1 or _may_split(made, HOPPER, *sizes):
-                choices.append((estimate(made, HOPPER, *sizes), -made.m * made.n, made))
+                fixed = FIXED_US * (2 if wide else 1)
+                choices.append((estimate(made, HOPPER, *sizes, fixed), -made.m * made.n, made))
     return min(choices, key=lambda c: c[:2])[2]
 
 
@@ -190,8 +192,10 @@ def choose_warp_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, promoted: bool = Fal
     return min(choices, key=lambda c: c[:2])[2]
 
 
-def estimate(tiles: Tiles | WarpTiles, chip: Chip, m: int, n: int, k: int, batches: int) -> float:
-    """Microseconds by the model."""
+def estimate(
+    tiles: Tiles | WarpTiles, chip: Chip, m: int, n: int, k: int, batches: int, fixed: float = FIXED_US
+) -> float:
+    """Microseconds by the model; `fixed` are those of a tile, whatever K is."""
     units = count_tiles(tiles, m, n) * batches * tiles.splits
     together = min(tiles.blocks_per_sm, -(-units // chip.sms))  # blocks that share a multiprocessor
     waves = -(-units // (chip.sms * together))
@@ -200,7 +204,7 @@ def estimate(tiles: Tiles | WarpTiles, chip: Chip, m: int, n: int, k: int, batch
     product = together * tiles.m * tiles.n * 64 / (chip.rate * tiles.efficiency)
     wait = (MEMORY_LATENCY_US if m <= 64 else LATENCY_US) / (tiles.stages - 1.5)
     alternating = isinstance(tiles, Tiles) and tiles.alternating
-    busy = waves * (depth * max(product, wait) + FIXED_US * (not alternating)) + FIXED_US * alternating
+    busy = waves * (depth * max(product, wait) + fixed * (not alternating)) + fixed * alternating
     total = FIXED_US + max(busy, least) + 0.1 * min(busy, least)
     if tiles.splits > 1:
         total += SPLIT_US + m * n * batches * 4 * (tiles.splits + 1) / chip.memory
