@@ -46,6 +46,9 @@ MODELS: dict[str, tuple[tuple[str, dict[str, Any]], dict[str, Any]]] = {
         {"layers": 1, "width": 64, "length": 16, "vocabulary": 100},
     ),
     "resnet50": (("resnet.resnet50_images", {"batch": 32}), {"batch": 1}),
+    "convnext_tiny": (("vision.convnext_tiny", {"batch": 32}), {"batch": 1, "size": 32}),
+    "mobilenet_v3": (("convolutional.mobilenet_v3", {"batch": 32}), {"batch": 1, "size": 32}),
+    "unet": (("convolutional.unet", {"batch": 8, "size": 256, "width": 64}), {"batch": 1, "size": 16, "width": 8}),
 }
 
 

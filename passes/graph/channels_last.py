@@ -165,6 +165,8 @@ class _Walk:
             return self._pool(node)
         if node.name == "permute" and node.attributes["dims"] == to_last(self.flow.types[node.inputs[0]].rank):
             self._replace(node, self.last[node.inputs[0]])
+        if node.name == "index":
+            return self._index(node)
         if node.category == "concat":
             return self._concat(node)
         if node.category == "reduction":
@@ -231,6 +233,17 @@ class _Walk:
             return None
         y = self._build(node.name, self._seen_first(x), **node.attributes)
         return self._build("materialize", self._permute(y, to_last(type_of(y).rank)))
+
+    def _index(self, node: Node) -> ir.Value | None:
+        """Rows and columns of a twin, taken by number: an image that is resized."""
+        x, *indices = node.inputs
+        taken = node.attributes["dims"]
+        if x not in self.last or any(v in self.last for v in indices):
+            return None
+        if taken[0] < 2 or taken != tuple(range(taken[0], taken[-1] + 1)):
+            return None
+        places = {**node.attributes, "dims": tuple(d - 1 for d in taken)}
+        return self._build("index", self.last[x], *(self.flow.values[v] for v in indices), **places)
 
     def _concat(self, node: Node) -> ir.Value:
         """Of twins, and of copies of what has none: what reads the result is most likely a convolution."""

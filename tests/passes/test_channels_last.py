@@ -60,6 +60,18 @@ class Levels(nn.Module):
         return self.last(torch.cat([y, self.up(self.deep(F.max_pool2d(y, 2)))], 1))
 
 
+class Resized(nn.Module):
+    """Rows and columns of an image, weighted: bilinear resizing as torch takes it apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.last = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(32, 32, 1)
+
+    def forward(self, x):
+        y, rows, columns = F.relu(self.down(x)), torch.arange(4)[:, None], torch.arange(3) * 2
+        return self.last(y[:, :, rows, columns] * 0.75 + y[:, :, rows + 1, columns] * 0.25)
+
+
 class Excited(nn.Module):
     """Channels scaled by what all positions say, beside a result with channels first."""
 
@@ -108,6 +120,7 @@ CASES = {
     "stem by 1": (Stem(3, 1, 1), (1, 3, 9, 8)),
     "stem by 3": (Stem(5, 3, 0), (1, 3, 20, 17)),
     "levels": (Levels(), (1, 16, 8, 6)),
+    "resized": (Resized(), (2, 16, 6, 7)),
     "excited": (Excited(), (2, 16, 6, 7)),
     "groups": (Inverted(4), (2, 16, 6, 7)),
     "depthwise": (Inverted(32), (2, 16, 6, 7)),
@@ -169,6 +182,11 @@ def test_a_pool_writes_channels_last():
     """The stem: squares of the image, the convolution, the pool with the copy of its result, the mean."""
     _, flows, _ = lowered(Stem(7, 2, 3), torch.randn(2, 3, 18, 16).bfloat16())
     assert roots(flows) == [["pad"], ["channels_last_conv"], ["max_pool"], ["linear"], ["mean"]]
+
+
+def test_a_resized_image_keeps_channels_last():
+    _, flows, _ = lowered(Resized(), torch.randn(2, 16, 6, 7).bfloat16())
+    assert roots(flows) == [[], ["channels_last_conv"], ["index", "index"], ["linear"], []]
 
 
 def test_depthwise_convolutions_keep_channels_last():

@@ -28,7 +28,6 @@ THREADS = 128
 BLOCKS = 3  # that share a multiprocessor: 168 registers a thread
 MOST_RUN = 7  # outputs of a thread: with more, the sums of eight channels leave no registers for weights
 LINE = 16  # bytes that a thread reads at once
-MANY = 132 * 512  # threads that run at once, on an H200
 
 
 class DepthwiseConv:
@@ -44,7 +43,7 @@ class DepthwiseConv:
         last = self.windows[-1]
         self.vectors = dims.floordiv(product.n, self.width)
         self.outer = (product.rows[0], *(w.out for w in self.windows[:-1]))
-        self.run = best_run(last, dims.product(self.outer) * self.vectors)
+        self.run = best_run(last)
         self.runs = dims.ceildiv(last.out, self.run)
         self.count = dims.product(self.outer) * self.runs * self.vectors
         self.stage = kernel.stage(THREADS, (dims.ceildiv(self.count, THREADS), 1, 1))
@@ -171,17 +170,15 @@ class DepthwiseConv:
         return b.value("arith.cmpi", (b.dim(a), b.dim(c)), b.i1, predicate=b.number(2, b.i64))
 
 
-def best_run(last: Window, rows: Dim) -> int:
-    """How many outputs in a row a thread computes, of `rows` rows: what takes the least time, if threads are few or many."""
+def best_run(last: Window) -> int:
+    """How many outputs in a row a thread computes: what takes the fewest instructions for a row, few threads or many (H200)."""
     if not isinstance(last.out, int):
         return MOST_RUN // 2
-    out, rows = last.out, rows if isinstance(rows, int) else MANY
+    out = last.out
 
-    def cost(run: int) -> float:
+    def cost(run: int) -> int:
         columns = (run - 1) * last.stride + (last.kernel - 1) * last.dilation + 1
-        threads = rows * -(-out // run)
-        each = 2 * columns + last.kernel * (1 + run)  # two instructions a load, and products
-        return each * max(1.0, threads / MANY)
+        return -(-out // run) * (2 * columns + last.kernel * (1 + run))  # two instructions a load, and products
 
     return min(range(1, min(MOST_RUN, last.out) + 1), key=lambda run: (cost(run), run))
 
