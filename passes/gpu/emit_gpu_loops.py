@@ -162,12 +162,12 @@ def _unaligned_rows(graph: TensorGraph, stored: Stored, space: Space, results: l
     Threads along a row need no division for each element.
     """
     *outer, last = space.loops
-    numel = dims.product(l.extent for l in space.loops)
-    if not outer or not isinstance(numel, int) or numel < UNROLL_ABOVE:
+    numel, length = dims.product(l.extent for l in space.loops), last.extent
+    if not isinstance(numel, int) or not isinstance(length, int) or numel < UNROLL_ABOVE:
         return None
-    if not LEAST_ROW <= last.extent <= REGISTER_ROW or pointwise_width(graph, stored, results, numel) > 1:
+    if not outer or not LEAST_ROW <= length <= REGISTER_ROW or pointwise_width(graph, stored, results, numel) > 1:
         return None
-    return RowPlan(space, outer, [last], last.extent, [], list(results))
+    return RowPlan(space, outer, [last], length, [], list(results))
 
 
 def _too_few(plan: RowPlan) -> bool:
