@@ -15,6 +15,7 @@ Values come from the evaluator, so an operand may be any view or be computed. Ro
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from mlir import ir
@@ -38,6 +39,14 @@ LINE = 128  # bytes of all banks
 def tile_size(count: int, depth: int, bytes: int, padded: bool = False) -> int:
     """The elements of a tile in shared memory, of `bytes` each."""
     return count * (depth + (CHUNK // bytes if padded else 0))
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a thread has loaded: vectors with neighbouring k, each zero where its mask, if it has one, is false."""
+
+    values: list[ir.Value]
+    masks: list[ir.Value | None]
 
 
 class TileOperand:
@@ -107,8 +116,8 @@ class TileOperand:
             self.ev.shared.add(str(symbol))
 
     # -- global memory -> registers -> shared memory ---------------------------------------------------------------
-    def load(self, first: Dim, k0: Dim) -> list[list[ir.Value]]:
-        """This thread's vectors of the tile from row `first` and `k0` on: lists of `together` with neighbouring k."""
+    def load(self, first: Dim, k0: Dim) -> list[Loaded]:
+        """This thread's vectors of the tile from row `first` and `k0` on."""
         return [self._load(first, k0, unit) for unit in range(self._units())]
 
     def _units(self) -> int:
@@ -135,15 +144,17 @@ class TileOperand:
         self._places[unit] = self._symbol("own", row, rows), self._symbol("own", k, across)
         return self._places[unit]
 
-    def _load(self, first: Dim, k0: Dim, unit: int) -> list[ir.Value]:
+    def _load(self, first: Dim, k0: Dim, unit: int) -> Loaded:
         row, k = self._place(unit)
         row = self._within(dims.floordiv(first, self._steps[0]) + row)
         each, size = (1, self.width) if self.along_k else (self.together, 1)
         k = dims.floordiv(k0, size) + each * k
         if isinstance(self.product.k, int) and self.product.k % each == 0:  # all of them exist, or none
             k, mask = self._before_end(k, size, each)
-            return [self._element(row, k + j, mask) for j in range(each)]
-        return [self._element(row, *self._before_end(k + j, size)) for j in range(each)]
+            made = [self._element(row, k + j, mask) for j in range(each)]
+        else:
+            made = [self._element(row, *self._before_end(k + j, size)) for j in range(each)]
+        return Loaded([value for value, _ in made], [mask for _, mask in made])
 
     def _before_end(self, k: Dim, size: int, each: int = 1) -> tuple[Dim, ir.Value | None]:
         """`k` (counted in steps of `size`, a multiple of `each`), 0 beyond the end, and whether it is before the end."""
@@ -163,20 +174,22 @@ class TileOperand:
         self.ev.ranges.add(str(symbol), end)
         return symbol
 
-    def _element(self, row: Dim, k: Dim, mask: ir.Value | None) -> ir.Value:
-        """The operand's vector, zero where `mask` is false."""
+    def _element(self, row: Dim, k: Dim, mask: ir.Value | None) -> tuple[ir.Value, ir.Value | None]:
+        """The operand's vector, and where it is zero: where `mask` is false or, of patches, outside the image."""
         b, ev = self.stage.b, self.ev
         if isinstance(self.side, Patches):
             value, inside = self.side.clamped(ev, self.batch, row, k)
             if inside:
-                exists = ev.all_nonnegative(inside)
+                exists = ev.remember("inside", tuple(inside), lambda: ev.all_nonnegative(inside))
                 mask = exists if mask is None else b.value("arith.andi", (mask, exists), b.i1)
         else:
             value = self._at(ev, self.along_k, self.width, row, k)
-        value = ev.vector(value) if self.width > 1 else value
-        if mask is None:
-            return value
-        return b.value("arith.select", (mask, value, b.constant(0, value.type)), value.type)
+        return ev.vector(value) if self.width > 1 else value, mask
+
+    def _masked(self, value: ir.Value, mask: ir.Value | None) -> ir.Value:
+        """`value`, zero where `mask` is false."""
+        b = self.stage.b
+        return value if mask is None else b.value("arith.select", (mask, value, b.constant(0, value.type)), value.type)
 
     def _within(self, row: Dim) -> Dim:
         """`row`, counted in steps, or the last one beyond the end."""
@@ -185,28 +198,30 @@ class TileOperand:
         end = dims.floordiv(self.extent, self._steps[0])
         return self._symbol("row", self.stage.b.dim(dims.dim_min(row, end - 1)), end)
 
-    def store(self, vectors: list[list[ir.Value]], start: int) -> None:
-        """Write what `load` gave to a tile from element `start` of the room on."""
+    def store(self, vectors: list[Loaded], start: int) -> None:
+        """Write what `load` gave, which is waited for only here, to a tile from element `start` of the room on."""
         b, (row_step, k_step) = self.stage.b, self._steps
         for unit, group in enumerate(vectors):
             places = self._place(unit)
             row, k = b.dim(row_step * places[0]), b.dim(k_step * places[1])
             if self.along_k:
-                self._write(group[0], self._address(start, row, k))
+                self._write(self._masked(group.values[0], group.masks[0]), self._address(start, row, k))
                 continue
             for lane in range(self.width):
                 below = b.binary("arith.addi", row, b.constant(lane, b.index))
                 self._write(self._column(group, lane), self._address(start, below, k))
 
-    def _column(self, group: list[ir.Value], lane: int) -> ir.Value:
+    def _column(self, group: Loaded, lane: int) -> ir.Value:
         """Element `lane` of each vector of a group."""
-        b = self.stage.b
+        b, together = self.stage.b, len(set(group.masks)) == 1
+        made = group.values if together else [self._masked(v, m) for v, m in zip(group.values, group.masks)]
         if self.width > 1:
             position = ir.DenseI64ArrayAttr.get([lane])
-            group = [b.value("vector.extract", (v,), self.element, static_position=position) for v in group]
-        if len(group) == 1:
-            return group[0]
-        return b.value("vector.from_elements", group, ir.VectorType.get([len(group)], self.element))
+            made = [b.value("vector.extract", (v,), self.element, static_position=position) for v in made]
+        value = made[0]
+        if len(made) > 1:
+            value = b.value("vector.from_elements", made, ir.VectorType.get([len(made)], self.element))
+        return self._masked(value, group.masks[0]) if together else value
 
     def _write(self, value: ir.Value, at: ir.Value) -> None:
         b = self.stage.b

@@ -166,7 +166,7 @@ class WaveProduct:
         self, sides: Sequence[TileOperand], t: Dim, buffer: int, tiles: Dim, depth: int, sums: list[ir.Value]
     ) -> list[ir.Value]:
         """Add the products of tile `t`, and bring the next one, of `tiles`, to its buffer."""
-        following = self._following(sides, t + 1, tiles, last=buffer == self.buffers - 1)
+        following = self._following(sides, t + 1, tiles)
         loaded = [side.load(first, depth * following) for side, first in zip(sides, (self.row, self.column))]
         self._keep_order()
         sums = self._multiply(sides, buffer, depth, sums)
@@ -177,14 +177,26 @@ class WaveProduct:
         self._barrier()
         return sums
 
-    def _following(self, sides: Sequence[TileOperand], t: Dim, tiles: Dim, last: bool) -> Dim:
-        """Tile `t`, or, after the `last` of a body, the last tile again where there is none beyond the end."""
+    def _following(self, sides: Sequence[TileOperand], t: Dim, tiles: Dim) -> Dim:
+        """Tile `t`, or the last tile again where there is none beyond the end."""
         b = self.b
-        place = b.dim(dims.dim_min(t, tiles - 1) if last and isinstance(tiles, int) else t)
-        symbol = b.bind_unique("step", place if last else self._opaque(place))
+        place = b.dim(t)
+        if isinstance(tiles, int):
+            place = b.value("arith.minui", (place, self._last_tile(tiles)), b.index)
+        symbol = b.bind_unique("step", place)
         for side in sides:
             side.share(symbol, tiles)
         return symbol
+
+    def _last_tile(self, tiles: int) -> ir.Value:
+        """Its number, of which LLVM knows nothing where it would see that some step is never beyond the end.
+
+        Of what just grows with a loop it keeps 64 bits for each of a lane's addresses.
+        """
+        b = self.b
+        with b.at_level(0):
+            last = b.constant(tiles - 1, b.index)
+            return self.unit.opaque(b, last) if self.buffers > 1 and self.unit.scalars else last
 
     def _multiply(self, sides: Sequence[TileOperand], buffer: int, depth: int, sums: list[ir.Value]) -> list[ir.Value]:
         """Add the products of the tiles in `buffer`."""
@@ -225,10 +237,6 @@ class WaveProduct:
     def _barrier(self) -> None:
         """Wait until what all waves have written to shared memory is there; loads from global memory stay under way."""
         self.b.op(self.unit.barrier, ())
-
-    def _opaque(self, x: ir.Value) -> ir.Value:
-        """`x`, of which LLVM knows nothing: of what grows with a loop it keeps 64 bits for each of a lane's addresses."""
-        return self.unit.opaque(self.b, x) if self.unit.scalars else x
 
     def _keep_order(self) -> None:
         """Let the scheduler move nothing across: it would wait for the loads between the first products."""
