@@ -89,20 +89,25 @@ class Groups:
         self._precede(kept, direct)
 
     def ordered(self) -> list[Group]:
-        """The groups in an order that respects all dependences; among free choices by first member."""
-        left = sorted(self.alive.values(), key=lambda g: max(n.index for n in g.members))
-        done, ordered = 0, []
-        waiting: list[Group] = left
-        while waiting:
-            later = []
-            for g in waiting:
-                if self._direct[g.number] & ~done:
-                    later.append(g)
+        """The groups in an order that respects all dependences: as their last members come, each after what it needs.
+
+        What nobody needs yet waits for its turn, so that results do not lie in memory for longer than they must.
+        """
+        ordered, done, begun = list[Group](), 0, 0
+        for last in sorted(self.alive.values(), key=_place):
+            stack = [last]
+            while stack:
+                group = stack[-1]
+                missing = self._direct[group.number] & ~done
+                if done & group.bit:
+                    stack.pop()
+                elif missing:
+                    assert not missing & begun, "the kernels depend on each other in a cycle"
+                    begun |= group.bit
+                    stack += sorted((self.alive[n] for n in _bits(missing)), key=_place, reverse=True)
                 else:
-                    ordered.append(g)
-                    done |= g.bit
-            assert len(later) < len(waiting), "the kernels depend on each other in a cycle"
-            waiting = later
+                    ordered.append(stack.pop())
+                    done |= group.bit
         return ordered
 
     def _between(self, a: Group, b: Group) -> bool:
@@ -123,6 +128,11 @@ class Groups:
         for number in self.alive:
             if self._before[number] & group.bit:
                 self._before[number] |= before
+
+
+def _place(group: Group) -> int:
+    """Where in the program the group's last member is."""
+    return max(n.index for n in group.members)
 
 
 def _bits(mask: int):

@@ -1,6 +1,7 @@
 """Kernel formation and outlining: values stay, what is fused with what, equal kernels are one, and it is fast."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from lamina.passes.graph.dataflow import entry_functions, functions, read_functi
 from lamina.passes.graph.form_kernels import group_ops
 from lamina.passes.graph.import_graph import import_graph
 from lamina.passes.graph.kernel_costs import reads_buffer
+from lamina.passes.graph.kernel_groups import Groups
 from lamina.passes.graph.verify_lamina import verify_lamina
 from lamina.passes.pass_manager import run
 
@@ -20,6 +22,15 @@ from .random_graphs import random_graph
 
 GRAPH = "lamina-canonicalize,lamina-cse,lamina-fold-constants,lamina-sink-reshapes,lamina-canonicalize,lamina-dce"
 KERNELS = "lamina-split-init,lamina-form-kernels,lamina-outline,lamina-reinplace"
+
+
+def test_what_waits_does_not_let_later_kernels_come_first():
+    """A kernel's last op may come after kernels that need it: those follow it at once, and the rest waits its turn."""
+    groups = Groups()
+    made = [groups.new("pointwise", ()) for _ in range(4)]
+    for group, place, needs in zip(made, (5, 1, 9, 7), ([], [0], [], [1])):
+        groups.add(group, SimpleNamespace(index=place), [made[n] for n in needs])
+    assert [made.index(g) for g in groups.ordered()] == [0, 1, 3, 2]
 
 
 def assert_same(made, expected):
