@@ -1,7 +1,6 @@
 """Kernel formation and outlining: values stay, what is fused with what, equal kernels are one, and it is fast."""
 
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,10 +25,15 @@ KERNELS = "lamina-split-init,lamina-form-kernels,lamina-outline,lamina-reinplace
 
 def test_what_waits_does_not_let_later_kernels_come_first():
     """A kernel's last op may come after kernels that need it: those follow it at once, and the rest waits its turn."""
+
+    class Op:
+        def __init__(self, index):
+            self.index = index
+
     groups = Groups()
     made = [groups.new("pointwise", ()) for _ in range(4)]
     for group, place, needs in zip(made, (5, 1, 9, 7), ([], [0], [], [1])):
-        groups.add(group, SimpleNamespace(index=place), [made[n] for n in needs])
+        groups.add(group, Op(place), [made[n] for n in needs])
     assert [made.index(g) for g in groups.ordered()] == [0, 1, 3, 2]
 
 
