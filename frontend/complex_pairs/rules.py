@@ -87,6 +87,25 @@ def _where(b: Builder, condition: fx.Node, x: Any, y: Any) -> Pair:
     return Pair(*(b.call(aten.where.self, condition, one, other) for one, other in zip(*pairs)))
 
 
+# -- made of nothing --------------------------------------------------------------------------------------------
+@rule(aten.ones_like.default)
+def _ones_like(b: Builder, x: Pair, **_: Any) -> Pair:
+    return Pair(b.call(aten.ones_like.default, x.re), b.zeros_like(x.im))
+
+
+@rule(aten.zeros.default, aten.empty.memory_format)
+def _zeros(b: Builder, size: Any, **kwargs: Any) -> Pair:
+    zeros = b.call(aten.zeros.default, size, dtype=b.dtype, device=kwargs.get("device"))
+    return Pair(zeros, zeros)
+
+
+@rule(aten.full.default)
+def _full(b: Builder, size: Any, value: Any, **kwargs: Any) -> Pair:
+    parts = value if isinstance(value, Pair) else (value, 0)
+    options = {"dtype": b.dtype, "device": kwargs.get("device")}
+    return Pair(*(b.call(aten.full.default, size, part, **options) for part in parts))
+
+
 # -- made of real tensors, and real again -----------------------------------------------------------------------
 @rule(aten.view_as_complex.default)
 def _view_as_complex(b: Builder, x: fx.Node) -> Pair:
@@ -167,6 +186,19 @@ def product(b: Builder, x: Any, y: Any, mul: Callable[..., Any] | None = None) -
 @rule(aten.mm.default, aten.bmm.default)
 def _matmul(b: Builder, x: Pair, y: Pair) -> Pair:
     return product(b, x, y, lambda left, right: b.call(b.node.target, left, right))
+
+
+@rule(aten.mv.default, aten.linear.default)
+def _linear_layer(b: Builder, x: Pair, y: Pair, bias: Pair | None = None) -> Pair:
+    made = _matmul(b, x, y)
+    return made if bias is None else _linear(b, made, bias, 1, b.add)
+
+
+@rule(aten.addmm.default)
+def _addmm(b: Builder, addend: Pair, x: Pair, y: Pair, beta: Any = 1, alpha: Any = 1) -> Pair:
+    require(beta == 1 and alpha == 1, "factors")
+    made = product(b, x, y, lambda left, right: b.call(aten.mm.default, left, right))
+    return _linear(b, made, addend, 1, b.add)
 
 
 @rule(aten.div.Tensor, aten.div.Scalar)

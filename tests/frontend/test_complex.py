@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import lamina
 
@@ -49,7 +50,14 @@ ARITHMETIC = {
     "sums": lambda a, b: (a + b, a - b, 1 - a, a + 2, torch.add(a, b, alpha=2 - 1j), a + b.real),
     "products": lambda a, b: (a * b, 1j * a, a * 2, a.real * b, a.imag * 1j, a**2),
     "quotients": lambda a, b: (a / b, a / 2, a / (1 + 2j), a / b.real, 1 / b, 2 / a),
-    "matrices": lambda a, b: (a @ b.mT, a @ b.mH, (a[None] @ b.mT[None])),
+    "matrices": lambda a, b: (a @ b.mT, a @ b.mH, (a[None] @ b.mT[None]), a @ b[0], torch.addmm(a @ b.mT, a, b.mT)),
+    "layers": lambda a, b: (F.linear(a, b), F.linear(a, b, b[:, 0])),
+    "constants": lambda a, b: (
+        torch.ones_like(a) * b,
+        torch.zeros(3, 4, dtype=C64) + b,
+        torch.full((4,), 1 - 2j) * a,
+        torch.full((4,), 3, dtype=C64) * a,
+    ),
     "conjugates": lambda a, b: (a.conj() * b, (a * b).conj().resolve_conj(), torch.conj_physical(a)),
     "real_results": lambda a, b: (a.abs(), (a * b).angle(), (a * b).real, (a + b).imag, (a * b).abs() ** 2),
     "functions": lambda a, b: (a.exp(), a.sgn(), (a * 0).sgn(), -a, torch.where(b.real > 0, a, b.real)),
