@@ -97,6 +97,9 @@ class Device(gpu_device.Device):
         check(driver().cuDeviceGetAttribute(ctypes.byref(value), number, self._handle), "reading a device attribute")
         return value.value
 
+    def driver(self) -> Any:
+        return driver()
+
     def use(self) -> None:
         """Make the device's context current in this thread."""
         current = ctypes.c_void_p()
@@ -118,9 +121,6 @@ class Device(gpu_device.Device):
 
     def overlapping(self, shape: Sequence[Any]) -> LaunchConfig | None:
         return LaunchConfig(shape[1:]) if self.overlaps else None
-
-    def driver(self) -> Any:
-        return driver()
 
     def functions(self) -> dict[str, int]:
         """Those of all devices, and two of ours."""

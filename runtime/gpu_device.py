@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from .entry import addresses
-from .errors import DeviceError, DeviceMemoryError
+from .errors import DeviceError, DeviceMemoryError, WrongDeviceError
 
 # (function, grid x y z, block x y z, dynamic shared memory, stream, parameters, None) -> error code
 Launch = Callable[..., int]
@@ -148,11 +148,11 @@ class Device(ABC):
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load what the container of kernel `name` holds for the device."""
 
-    @abstractmethod
     def tensor_map(
         self, base: int, entry: Mapping[str, Any], sizes: Sequence[int], strides: Sequence[int]
     ) -> TensorMap:
         """The TMA descriptor of `entry` (docs/contracts.md, section 11), on devices that have them."""
+        raise WrongDeviceError(f"{self} has no tensor descriptors; the code is for another GPU")
 
     def launcher(self) -> Launch:
         """The driver's function that launches a kernel."""
@@ -190,9 +190,9 @@ class Device(ABC):
     def require(self, target: str) -> None:
         """A WrongDeviceError unless code for `target` runs here."""
 
-    @abstractmethod
     def preference(self, target: str) -> Any:
         """How good `target` is for this device, to be compared with others that run here."""
+        return target
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def allocate(self, size: int, stream: int = 0) -> Memory:

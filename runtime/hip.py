@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from . import dlpack, gpu_device
@@ -112,6 +112,9 @@ class Device(gpu_device.Device):
     def __str__(self) -> str:
         return f"hip:{self.index} ({self.name}, {self.chip})"
 
+    def driver(self) -> Any:
+        return driver()
+
     def use(self) -> None:
         check(driver().hipSetDevice(self.index), f"using {self}")
 
@@ -120,13 +123,6 @@ class Device(gpu_device.Device):
         """Load a code object."""
         (image,) = code
         return Module(self, image, name)
-
-    def tensor_map(self, base: int, entry: Mapping[str, Any], sizes: Sequence[int], strides: Sequence[int]) -> Any:
-        """AMD GPUs have no TMA, and no kernel for them asks for a descriptor."""
-        raise WrongDeviceError(f"{self} has no tensor descriptors; the code is for another GPU")
-
-    def driver(self) -> Any:
-        return driver()
 
     def node(self, shape: Sequence[Any], parameters: int) -> KernelNode:
         """`hipKernelNodeParams`."""
@@ -139,10 +135,6 @@ class Device(gpu_device.Device):
         """Code objects run on one kind of chip only."""
         if target != self.chip:
             raise WrongDeviceError(f"the code is for {target}, and {self} cannot run it; compile for {self.chip}")
-
-    def preference(self, target: str) -> Any:
-        """Code runs on one kind of chip: there is nothing to prefer."""
-        return target
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
