@@ -67,4 +67,21 @@ ENCODERS: dict[str, Maker] = {
         feed_forward_proj="gated-gelu",
         **T5,
     ),
+    "deberta, relative positions": _bert_like("Deberta", relative_attention=True, pos_att_type=["c2p", "p2c"]),
+    "longformer, windows": _bert_like("Longformer", attention_window=4),
+    "mobilebert": _bert_like(
+        "MobileBert", embedding_size=16, true_hidden_size=16, intra_bottleneck_size=16, num_feedforward_networks=2
+    ),
+    "convbert": _bert_like("ConvBert", embedding_size=32),
+    "xlnet": library(
+        "XLNetModel",
+        "XLNetConfig",
+        lambda: {"input_ids": tokens()},
+        **WORDS,
+        d_model=32,
+        n_layer=2,
+        n_head=4,
+        d_inner=48,
+    ),
+    "m2m100": _bart_like("M2M100"),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .sizes import CAPTION, PAIR, PICTURE, RESNET, STAGES, WAVE
+from .sizes import ATTENTION, CAPTION, PAIR, PICTURE, RESNET, STAGES, WAVE
 from .subject import BATCH, Maker, library, padded, tokens
 
 
@@ -117,4 +117,78 @@ SENSES: dict[str, Maker] = {
     ),
     "wav2vec2": library("Wav2Vec2ForCTC", "Wav2Vec2Config", _wave, **WAVE),
     "hubert": library("HubertModel", "HubertConfig", _wave, **WAVE),
+    "swinv2": library(
+        "Swinv2Model",
+        "Swinv2Config",
+        _image(32),
+        image_size=32,
+        patch_size=2,
+        embed_dim=8,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+    ),
+    "sam, its eye": library(
+        "SamVisionModel",
+        "SamVisionConfig",
+        _image(32),
+        **ATTENTION,
+        image_size=32,
+        patch_size=4,
+        mlp_dim=48,
+        output_channels=16,
+        window_size=3,
+        global_attn_indexes=[1],
+    ),
+    "yolos": library(
+        "YolosForObjectDetection",
+        "YolosConfig",
+        _image(32),
+        **PICTURE | {"image_size": [32, 32]},
+        num_detection_tokens=5,
+    ),
+    "videomae": library(
+        "VideoMAEModel",
+        "VideoMAEConfig",
+        lambda: {"pixel_values": torch.randn(BATCH, 4, 3, 32, 32)},
+        **PICTURE,
+        num_frames=4,
+    ),
+    "focalnet": library(
+        "FocalNetModel",
+        "FocalNetConfig",
+        _image(32),
+        image_size=32,
+        patch_size=4,
+        embed_dim=8,
+        depths=[1, 1],
+        hidden_sizes=[8, 16],
+        focal_levels=[2, 2],
+        focal_windows=[3, 3],
+    ),
+    "wavlm": library("WavLMModel", "WavLMConfig", _wave, **WAVE),
+    "dac": library(
+        "DacModel",
+        "DacConfig",
+        lambda: {"input_values": torch.randn(BATCH, 1, 512)},
+        encoder_hidden_size=8,
+        downsampling_ratios=[2, 4],
+        decoder_hidden_size=32,
+        n_codebooks=2,
+        codebook_size=16,
+        codebook_dim=4,
+    ),
+    "patchtst": library(
+        "PatchTSTModel",
+        "PatchTSTConfig",
+        lambda: {"past_values": torch.randn(BATCH, 32, 3)},
+        num_input_channels=3,
+        context_length=32,
+        patch_length=8,
+        patch_stride=8,
+        d_model=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=48,
+    ),
 }
