@@ -57,26 +57,34 @@ class Tile:
 
 _SMALL, _MEDIUM = Tile(16, 64, 1, 4), Tile(64, 64, 2, 2, 0.6)
 # Large ones of AMD's matrix instructions, by the width of a wave: waves take 64 rows or more by 64 columns, whose results
-# are up to 128 registers. Those of others take 32 by 64.
+# are up to 128 registers. Where an operand is computed as it is read, or is patches, that takes registers, too.
 _LARGE = {
     64: (Tile(256, 128, 2, 2), Tile(128, 128, 2, 2, 0.9), Tile(64, 256, 1, 4, 0.85)),
     32: (Tile(256, 128, 4, 2), Tile(128, 128, 2, 2, 0.9), Tile(64, 256, 1, 4, 0.85)),
+}
+_COMPUTED = {
+    64: (Tile(128, 128, 2, 2, 0.9), Tile(64, 256, 1, 4, 0.85)),
+    32: (Tile(128, 128, 4, 2, 0.9), Tile(64, 256, 2, 4, 0.85)),
 }
 _OTHERS = (Tile(128, 128, 4, 2),)
 MOST_ROWS = 128  # of a tile where M is symbolic: it may be small
 
 
-def choose_tile(m: Dim, n: Dim, batches: Dim, unit: Unit, wave: int) -> Tile:
+def choose_tile(product: Product, unit: Unit, wave: int) -> Tile:
     """The tile that takes the least time, padding included, of those of which there are enough to keep the GPU busy.
 
     A symbolic M counts as a large one; where N is symbolic, results are written one by one, which is much code for many.
     """
+    m, n, batches = product.m, product.n, product.batches
     if isinstance(m, int) and m <= SIDE:
         return _SMALL
     if not isinstance(n, int):
         return _MEDIUM
     known, count = m if isinstance(m, int) else LARGE, batches if isinstance(batches, int) else 1
-    large = _LARGE[wave] if unit.op in ("amdgpu.mfma", "amdgpu.wmma") else _OTHERS
+    large = _OTHERS
+    if unit.op in ("amdgpu.mfma", "amdgpu.wmma"):
+        in_place = product.a.view is not None and product.b.view is not None
+        large = (_LARGE if in_place else _COMPUTED)[wave]
     tiles = [t for t in large if count * t.blocks(known, n) >= BUSY and (known == m or t.rows <= MOST_ROWS)]
     return min([*tiles, _MEDIUM], key=lambda t: t.rows * t.columns * t.blocks(known, n) / t.efficiency)
 
@@ -94,7 +102,7 @@ class WaveProduct:
         if isinstance(product.b, Patches) and product.b.channels % CHUNK == 0:
             product = taps_first(product)
         self.kernel, self.graph, self.product, self.unit = kernel, kernel.graph, product, unit
-        self.tile = tile = choose_tile(product.m, product.n, product.batches, unit, kernel.wave)
+        self.tile = tile = choose_tile(product, unit, kernel.wave)
         self.fragments = (tile.rows // tile.row_waves // SIDE, tile.columns // tile.column_waves // SIDE)
         self.buffers = BUFFERS[kernel.wave]
         self.across = dims.ceildiv(product.n, tile.columns)
