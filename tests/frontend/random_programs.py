@@ -77,7 +77,8 @@ class Program:
             while len(self.lines) < lines:
                 self._try_line()
         names = list(self.values)
-        self.results = dict.fromkeys([*names[-2:], self.random.choice(names)])
+        differentiable = [n for n in names if self.values[n].requires_grad]
+        self.results = dict.fromkeys([*names[-2:], self.random.choice(names), *differentiable[-1:]])
 
     @property
     def source(self) -> str:
