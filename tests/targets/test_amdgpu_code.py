@@ -108,6 +108,17 @@ def test_products_are_matrix_instructions(name, chip):
 
 @needs_tools
 @pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("dtype", ["f8E4M3FN", "f8E4M3FNUZ"])
+def test_widened_operands_fit_into_registers(dtype, chip):
+    """Each chip multiplies at most one of the formats itself; the other is widened as tiles are loaded."""
+    g = graph_of("matmul", *[(dtype, (4096, 4096))] * 2)
+    (kernel,) = unpack(compile_graph(g, chip).image)[1]
+    (row,) = uses(unpack(kernel)[1][0])
+    assert row.scratch == 0 and row.waves >= 2, row
+
+
+@needs_tools
+@pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_are_matrix_instructions(name, chip):
     code, text = code_of(name, chip)
