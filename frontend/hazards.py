@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -44,7 +45,9 @@ def makes_something_of_nothing(node: fx.Node) -> bool:
     def empty(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and any(isinstance(n, int) and n == 0 for n in value.shape)
 
-    result = node.meta.get("val")
-    if getattr(node.target, "overloadpacket", None) in _PLAIN_OF_NOTHING or not isinstance(result, torch.Tensor):
+    result, packet = node.meta.get("val"), getattr(node.target, "overloadpacket", None)
+    if packet in _PLAIN_OF_NOTHING or not isinstance(result, torch.Tensor):
         return False
+    if packet is torch.ops.aten.linalg_vector_norm and 0 <= (*node.args, 2)[1] < math.inf:  # type: ignore[operator]
+        return False  # a sum; the extremes of nothing are refused
     return not empty(result) and any(empty(a.meta.get("val")) for a in node.all_input_nodes)

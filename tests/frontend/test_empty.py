@@ -13,7 +13,19 @@ ROWS, ONES = torch.ones(4, 8), torch.ones(5, 8)
 
 
 def sums(x):
-    return x.sum(), x.sum(0), x.sum(1), x.prod(0), x.mean(0), x.var(1), (x > 0).any(0), (x > 0).all(0), x.amax(1)
+    norms = torch.linalg.vector_norm(x), torch.linalg.vector_norm(x, 1, 0), torch.linalg.vector_norm(x, 3, 1)
+    return (
+        *norms,
+        x.sum(),
+        x.sum(0),
+        x.sum(1),
+        x.prod(0),
+        x.mean(0),
+        x.var(1),
+        (x > 0).any(0),
+        (x > 0).all(0),
+        x.amax(1),
+    )
 
 
 def rows(x):
