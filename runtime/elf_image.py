@@ -35,7 +35,7 @@ _mapped: list[mmap.mmap] = []  # for ever: threads may be in their code
 def map_image(data: bytes) -> dict[str, int]:
     """Map an image; the addresses of what it exports. ValueError: it is none for this machine; OSError: it is not allowed."""
     try:
-        number, relative, to_symbol = _MACHINES[host_arch()]
+        number, relative, to_symbol = _MACHINES.get(host_arch(), (0, 0, ()))
         if data[:6] != b"\x7fELF\x02\x01" or data[18:20] != struct.pack("<H", number):
             raise ValueError(f"it is no ELF image for {host_arch()}")
         (start,), (count,) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<H", data, 56)

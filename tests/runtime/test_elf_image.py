@@ -130,6 +130,12 @@ def test_an_image_for_another_machine_is_an_error(image):
             map_image(image[:18] + number.to_bytes(2, "little") + image[20:])
 
 
+def test_a_machine_that_has_no_images_is_named(image, monkeypatch):
+    monkeypatch.setattr(elf_image, "host_arch", lambda: "loongarch64")
+    with pytest.raises(ValueError, match="it is no ELF image for loongarch64"):
+        map_image(image)
+
+
 def loaded_bytes(image: bytes) -> int:
     """The end of what segments hold; after it there are tables for debuggers."""
     start, count = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<H", image, 56)[0]
