@@ -57,7 +57,7 @@ def reduce_lanes(b: LoopsBuilder, values: Sequence[ir.Value], lanes: int, combin
 
 
 def reduce_block(stage: GpuStage, values: Sequence[ir.Value], threads: int, combine: Combine) -> list[ir.Value]:
-    """Combine across `threads` neighbouring threads, groups of lanes or of waves of the block; all get the result."""
+    """Combine across `threads` neighbouring threads: groups of lanes, or the whole block; all get the result."""
     b, size = stage.b, stage.kernel.wave
     made = reduce_lanes(b, values, min(threads, size), combine)
     if threads <= size:
@@ -65,16 +65,13 @@ def reduce_block(stage: GpuStage, values: Sequence[ir.Value], threads: int, comb
     waves = threads // size
     thread, lanes = stage.thread(), b.constant(size, b.index)
     wave = b.binary("arith.divui", thread, lanes)
-    group = b.binary("arith.divui", wave, b.constant(waves, b.index))
-    first = b.binary("arith.muli", group, b.constant(waves, b.index))
     stored = [_stored(v.type) for v in made]
-    rooms = [stage.shared(t, stage.threads // size) for t in stored]
+    rooms = [stage.shared(t, waves) for t in stored]
     for room, v, t in zip(rooms, made, stored):
         b.op("memref.store", (v if v.type == t else b.value("arith.extui", (v,), t), room, wave))
     stage.barrier()
 
     def load(number: ir.Value) -> list[ir.Value]:
-        number = number if threads == stage.threads else b.binary("arith.addi", first, number)
         loaded = [b.value("memref.load", (room, number), t) for room, t in zip(rooms, stored)]
         return [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, made)]
 

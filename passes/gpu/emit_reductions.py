@@ -166,7 +166,7 @@ class _Stages:
             chunks = -(-vectors // size)
         total = self.count * chunks
         threads, unroll = threads_for(length, width, self.kernel.wave, total) if chunks == 1 else (ROW_THREADS, 0)
-        per_block = rows_per_block(threads, self.kernel.wave, total)
+        per_block = rows_per_block(threads, self.kernel.wave)
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
         b = stage.b
@@ -255,7 +255,7 @@ class _Stages:
         threads = FINAL_SLICES if columns else WARP
         while not columns and 4 * threads < chunks and threads < FINAL_THREADS:
             threads *= 2
-        per_block = WARP if columns else rows_per_block(threads, wave, self.count)
+        per_block = WARP if columns else rows_per_block(threads, wave)
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(self.count, per_block), 1, 1))
         b = stage.b
         if columns:

@@ -33,7 +33,6 @@ FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts 
 FEW_THREADS = 256  # so such a row has a block, whatever its length
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
 BLOCK = 128  # threads of a block that takes several short rows
-WAVES_BLOCK = 64  # and several rows of several waves each
 
 
 @dataclass
@@ -93,11 +92,9 @@ def threads_for(length: Dim, width: int, wave: int, count: Dim) -> tuple[int, in
     return threads, -(-vectors // threads)
 
 
-def rows_per_block(threads: int, wave: int, count: Dim) -> int:
+def rows_per_block(threads: int, wave: int) -> int:
     """Rows of a block: several where each belongs to lanes of one wave; those of more waves meet at barriers."""
-    if isinstance(count, int) and count <= FEW_ROWS and threads > wave:
-        return 1
-    return max(1, (BLOCK if threads <= wave else WAVES_BLOCK) // threads)
+    return max(1, BLOCK // threads) if threads <= wave else 1
 
 
 def _power_up(n: int) -> int:
@@ -118,7 +115,7 @@ class RowStage:
 
     def __init__(self, kernel: GpuKernel, stored: Stored, count: Dim, threads: int, when: Dim = 1):
         self.stored, self.count, self.threads = stored, count, threads
-        per_block = rows_per_block(threads, kernel.wave, count)
+        per_block = rows_per_block(threads, kernel.wave)
         self.stage = kernel.stage(threads * per_block, (when * dims.ceildiv(count, per_block), 1, 1))
         self._row, self._lane, self._inside = place(self.stage, threads, per_block, count)
         self._streamed = StreamedLoads(self.stage)
