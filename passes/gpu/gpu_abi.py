@@ -47,6 +47,8 @@ def _rewrite(kernel: ir.Operation) -> None:
         "scratch": _strings(kernel, "lamina.scratch"),
         "stages": stages,
     }
+    if "lamina.apart" in kernel.attributes:
+        described["overlaps"] = False
     bits = (
         ir.IntegerAttr(kernel.attributes["lamina.index_bits"]).value if "lamina.index_bits" in kernel.attributes else 64
     )

@@ -51,6 +51,7 @@ class GpuKernel:
         self.block = self.op.regions[0].blocks.append()
         self.scratch: list[tuple[ir.Type, Dim]] = []  # element type and count of each scratch buffer
         self.index_bits = 32
+        self.apart = False  # its launches do not overlap with others (overlap_launches.py)
         self._count = 0
         self._has_dynamic = False
         self._space = ir.Attribute.parse("#gpu.address_space<global>")
@@ -90,6 +91,8 @@ class GpuKernel:
         sizes = [str(n * element_bytes(t)) for t, n in self.scratch]
         self.op.attributes["lamina.scratch"] = ir.ArrayAttr.get([ir.StringAttr.get(s) for s in sizes])
         self.op.attributes["lamina.index_bits"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.index_bits)
+        if self.apart:
+            self.op.attributes["lamina.apart"] = ir.UnitAttr.get()
         self.graph.op.erase()
 
 

@@ -39,7 +39,7 @@ def overlap_launches(module: ir.Module) -> None:
 
     Of a grid that may have more than LAST blocks, its last ones let it in (`scf.if`).
     What a stage only reads loses `llvm.noalias`: LLVM would load it as constant for the kernel's whole time
-    (`ld.global.nc`), which begins before the wait. Kernels are marked, `"overlaps"` in `lamina.stages`.
+    (`ld.global.nc`), which begins before the wait. Kernels are marked, `"overlaps"` in `lamina.stages`. One that its emitter has set apart stays as it is.
 
     Before:
     ```mlir
@@ -61,6 +61,8 @@ def overlap_launches(module: ir.Module) -> None:
 
 def _rewrite(kernel: ir.Operation) -> None:
     described = json.loads(ir.StringAttr(kernel.attributes["lamina.stages"]).value)
+    if "overlaps" in described:  # its emitter has decided
+        return
     grids = {stage["name"]: stage["grid"] for stage in described["stages"]}
     for op in kernel.regions[0].blocks[0].operations:
         if op.operation.name != "gpu.func":

@@ -142,6 +142,13 @@ def test_tf32(name, products):
 
 
 @needs_ptxas
+@pytest.mark.parametrize("k, dtype, overlaps", [(768, "bf16", True), (3072, "bf16", False), (1024, "f32", False)])
+def test_launches_of_long_products_do_not_overlap(k, dtype, overlaps):
+    ptx = made_for("sm_90a", product("linear", (1024, k), (768, k), (1024, 768), dtype)).ptx
+    assert ("griddepcontrol.launch_dependents" in ptx) == overlaps
+
+
+@needs_ptxas
 def test_tf32_of_short_k_is_written_while_the_next_tile_is_multiplied():
     made = made_for("sm_90a", product("linear", (4096, 768), (3072, 768), (4096, 3072), "f32"), "tf32")
     assert "bar.arrive" in made.ptx and "wgmma" not in made.report, made.report

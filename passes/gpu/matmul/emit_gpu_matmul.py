@@ -26,7 +26,7 @@ from .depthwise import DepthwiseConv
 from .matrix_units import Unit, unit_for
 from .mma_sync import MMA_SYNC
 from .multistage import MultistageProduct
-from .operands import in_place, place_operands
+from .operands import Operand, in_place, place_operands
 from .patch_operands import place_patches
 from .problem import Product, read_product
 from .rows import RowsProduct
@@ -134,7 +134,9 @@ def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     wide = p.tf32 and p.dtype == "f32"
     tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, bool(p.float8), wide)
     sums = _new_sums(kernel, p, tiles.splits)
-    WgmmaProduct(kernel, p, a, b, tiles, sums).emit()
+    emitted = WgmmaProduct(kernel, p, a, b, tiles, sums)
+    kernel.apart = isinstance(a, Operand) and not p.float8 and emitted.is_long
+    emitted.emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
 

@@ -37,6 +37,10 @@ AnyOperand = Operand | PatchOperand | TapOperand
 # of a thread of the producer and of a consumer, by the number of consumers; all threads start with the same number
 _REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 SM_REGISTERS = 1 << 16
+# Blocks of K from which a launch that waits for the one before it is faster (H200, microseconds with and without overlap):
+# 1024 x 768 x 3072 of 48 blocks 10.9 and 9.4, f32 of 4096 in three planes, 384, 1629 and 1317; of 32 both are alike, and
+# 1024 x 3072 x 768 of 12 takes 9.7 and 10.3. Why is not known.
+LONG = 40
 GROUP_REGISTERS = 26  # of 32 columns in two rows: 8 of a residual, 16 of a scale and a shift, addresses
 
 
@@ -79,6 +83,11 @@ class WgmmaProduct:
         ]
         registers = _REGISTERS[self.tiles.consumers]
         specialise(self.ptx, (self.ring,), registers, lambda: self._produce(descriptors), self._consume)
+
+    @property
+    def is_long(self) -> bool:
+        """True if a tile has so many blocks of K that its launch had better not overlap with others (LONG)."""
+        return isinstance(self.depth, int) and self.depth * len(self.operands[0].planes) >= LONG * self.tiles.splits
 
     # -- which tile ------------------------------------------------------------------------------------------------
     def _place(self, unit: Dim) -> tuple[Dim, Dim, Dim, Dim]:
