@@ -39,7 +39,8 @@ def overlap_launches(module: ir.Module) -> None:
 
     Of a grid that may have more than LAST blocks, its last ones let it in (`scf.if`).
     What a stage only reads loses `llvm.noalias`: LLVM would load it as constant for the kernel's whole time
-    (`ld.global.nc`), which begins before the wait. Kernels are marked, `"overlaps"` in `lamina.stages`. One that its emitter has set apart stays as it is.
+    (`ld.global.nc`), which begins before the wait. Kernels are marked, `"overlaps"` in `lamina.stages`; one that its emitter
+    has set apart stays as it is.
 
     Before:
     ```mlir
