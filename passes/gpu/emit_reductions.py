@@ -44,7 +44,7 @@ COLUMN_BLOCKS, SCALAR_BLOCKS = (
 )  # that keep 132 multiprocessors busy: four for each, more where they read little
 FINAL_SLICES, FINAL_THREADS = 16, 256  # of the stage that combines chunks, along columns and along rows
 ROW_THREADS = 256  # of a block that takes a chunk of a row
-WAVES = 1056  # blocks along rows: eight for each multiprocessor
+WAVES = 2112  # blocks along rows: sixteen for each of 132 multiprocessors
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 

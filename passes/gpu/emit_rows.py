@@ -26,7 +26,7 @@ from .streamed_loads import StreamedLoads
 from .thread_values import LANE, ThreadValues, divisible
 
 WARP_ROW, WARP_VECTORS = 512, 4  # elements, or vectors for each of 32 lanes, up to which one wave takes a row
-PER_THREAD = 16  # elements of a longer row a thread should hold
+PER_THREAD, PER_COPIER = 16, 8  # elements of a longer row a thread should hold; without any reduction
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
 FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
@@ -78,15 +78,18 @@ class RowPlan:
         return ranges.simplify(dims.substitute(self.space.values["f"], values))
 
 
-def threads_for(length: Dim, width: int, wave: int, count: Dim) -> tuple[int, int]:
-    """Threads of each of `count` rows, and how many vectors each holds (0: more than fit into registers)."""
+def threads_for(length: Dim, width: int, wave: int, count: Dim, held: int = PER_THREAD) -> tuple[int, int]:
+    """Threads of each of `count` rows, and how many vectors each holds (0: more than fit into registers).
+
+    Threads of more than a wave hold `held` elements, up to twice as many.
+    """
     if not isinstance(length, int) or length > REGISTER_ROW:
         return LOOP_THREADS, 0
     vectors = -(-length // width)
     if length <= WARP_ROW or width > 1 and vectors <= WARP_VECTORS * WARP:
         threads = min(wave, _power_up(vectors))
     else:
-        threads = min(1024, max(2 * WARP, _power_up(length // PER_THREAD // 2 + 1)))
+        threads = min(1024, max(2 * WARP, _power_up(length // held // 2 + 1)))
     if isinstance(count, int) and count <= FEW_ROWS:
         threads = max(threads, min(FEW_THREADS, _power_up(vectors)))
     return threads, -(-vectors // threads)
@@ -134,7 +137,8 @@ class RowStage:
 def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     """Write the results of `plan`, whose rows have a length that is known."""
     form = RowForm(plan, kernel.graph, row_width(kernel.graph, stored, plan))
-    threads, unroll = threads_for(plan.length, form.width, kernel.wave, plan.count)
+    held = PER_THREAD if plan.keys else PER_COPIER
+    threads, unroll = threads_for(plan.length, form.width, kernel.wave, plan.count, held)
     rows = RowStage(kernel, stored, plan.count, threads)
     rows.write(form, unroll)
     rows.stage.finish()
