@@ -37,10 +37,10 @@ AnyOperand = Operand | PatchOperand | TapOperand
 # of a thread of the producer and of a consumer, by the number of consumers; all threads start with the same number
 _REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 SM_REGISTERS = 1 << 16
-# Blocks of K from which a launch that waits for the one before it is faster (H200, microseconds with and without overlap):
-# 1024 x 768 x 3072 of 48 blocks 10.9 and 9.4, f32 of 4096 in three planes, 384, 1629 and 1317; of 32 both are alike, and
-# 1024 x 3072 x 768 of 12 takes 9.7 and 10.3. Why is not known.
-LONG = 40
+# Blocks of K from which a launch that begins after the one before it is faster: blocks that begin early lie wherever a
+# multiprocessor became free, and a long product suffers from that (f32 of 4096 in three planes: 1589 instead of 1139 us by
+# the profiler). Measured in benchmarks/results/gpu_matmul.md.
+LONG = 32
 GROUP_REGISTERS = 26  # of 32 columns in two rows: 8 of a residual, 16 of a scale and a shift, addresses
 
 
