@@ -23,7 +23,8 @@ HEADER = """# Kernels for AMD GPUs, as compiled
 
 Written by `benchmarks/amdgpu.py`; nothing here was timed. *waves*: how many a SIMD can hold. *slots*: matrix instructions among all instructions of the loop that has
 them. *busy*: a bound on how much of the time one wave keeps its matrix unit busy. Sizes are 8192 x 4096 for loops, 4096 x 4096 x 4096 for products, 32 images of 56 x 56 to
-64 channels for convolutions, 64 heads of 4096 tokens for attention.
+64 channels for convolutions, 64 heads of 4096 tokens for attention. All instructions count, waits, too. Convolutions load patches one by one, which is what fills their slots; 8-bit formats that a chip does not
+multiply itself are widened by arithmetic.
 """
 
 
