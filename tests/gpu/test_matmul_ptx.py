@@ -97,7 +97,7 @@ def test_wgmma(name):
     assert ("bar.arrive" in made.ptx) == (name == "alternating consumers")
 
 
-FLOAT8 = {
+FLOAT8: dict[str, tuple[int | str, int, int]] = {
     "square": (4096, 4096, 4096),
     "large": (8192, 8192, 8192),
     "columns in two parts": (128, 33792, 1024),
@@ -113,8 +113,9 @@ FLOAT8 = {
 @pytest.mark.parametrize("name", FLOAT8)
 def test_float8(name):
     """Sums of the tensor cores are of one block of K: each begins anew."""
-    symbols = tuple(d for d in FLOAT8[name] if isinstance(d, str))
-    made = made_for("sm_90a", float8_product(*FLOAT8[name], ("f8E4M3FN", "f8E5M2"), symbols, rounded=True))
+    m, n, k = FLOAT8[name]
+    symbols = (m,) if isinstance(m, str) else ()
+    made = made_for("sm_90a", float8_product(m, n, k, ("f8E4M3FN", "f8E5M2"), symbols, rounded=True))
     assert "k32.f32.e4m3.e5m2" in made.ptx and "cp.async.bulk.tensor" in made.ptx
     assert "wgmma" not in made.report, made.report
     assert "wgmma.wait_group.sync.aligned 1" not in made.ptx, "sums of two blocks"

@@ -174,7 +174,7 @@ def choose_tiles(
             made = _completed(tiles, splits, promote)
             if splits == 1 or _may_split(made, HOPPER, *sizes):
                 fixed = FIXED_US * (2 if wide else 1)
-                choices.append((estimate(made, HOPPER, *sizes, fixed), -made.m * made.n, made))
+                choices.append((estimate(made, HOPPER, *sizes, fixed=fixed), -made.m * made.n, made))
     return min(choices, key=lambda c: c[:2])[2]
 
 
