@@ -44,6 +44,9 @@ class Options:
     def __post_init__(self) -> None:
         _one_of("numerics", self.numerics, NUMERICS)
         _one_of("verify", self.verify, VERIFY)
+        for name in ("plain", "time_passes", "cache"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise OptionError(f"option '{name}' is {value!r}; it is True or False")
         if not self.timeout > 0:
             raise OptionError(f"option 'timeout' is {self.timeout}; it must be positive (seconds)")
         object.__setattr__(self, "print_after", tuple(self.print_after))

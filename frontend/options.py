@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..compiler.api import target_device
 from ..compiler.options import Options
 
 # torch's modes. They differ in CUDA graphs only: there are no tuning runs, and our graphs need no copies of inputs and
@@ -36,7 +37,10 @@ class BackendOptions:
 
 
 def backend_options(keywords: Mapping[str, Any]) -> BackendOptions:
-    """Read the keyword arguments that torch.compile hands to a backend; BackendOptionError says what is wrong."""
+    """Read the keyword arguments that torch.compile hands to a backend.
+
+    BackendOptionError, OptionError (a value of the compiler's) or TargetError (no such target) says what is wrong.
+    """
     for name in keywords:
         if name not in ("mode", "options"):
             raise BackendOptionError(f"backend 'lamina' takes 'mode' and 'options', not '{name}'")
@@ -53,4 +57,6 @@ def backend_options(keywords: Mapping[str, Any]) -> BackendOptions:
             raise BackendOptionError(f"backend 'lamina' has no option '{name}'; {hint}")
     if not isinstance(own.get("freeze", False), bool):
         raise BackendOptionError(f"option 'freeze' is {own['freeze']!r}; it is True or False")
+    if "target" in own:
+        target_device(own["target"])
     return BackendOptions(**own, graphs=mode != _WITHOUT_GRAPHS, compile=Options(**given))

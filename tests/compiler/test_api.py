@@ -181,6 +181,7 @@ def test_unknown_target():
         ({"numerics": "loose"}, "'numerics' is 'loose'; it is one of eager, fast, tf32"),
         ({"speed": 3}, "there is no option 'speed'; options are cache"),
         ({"timeout": 0}, "must be positive"),
+        ({"plain": 3}, "'plain' is 3; it is True or False"),
     ],
 )
 def test_options_are_checked(values, message):

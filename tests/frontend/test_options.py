@@ -23,6 +23,11 @@ def test_wrong_options(keywords, message):
         backend_options(keywords)
 
 
+def test_an_unknown_target_is_an_error_and_not_a_graph_in_eager():
+    with pytest.raises(Exception, match="x86-64-v33"):
+        torch.compile(lambda x: x + 1, backend="lamina", options={"target": "x86-64-v33"})(torch.ones(2))
+
+
 def test_options_reach_the_compiler():
     options = backend_options({"mode": "max-autotune", "options": {"numerics": "fast", "freeze": True}})
     assert options.freeze and options.compile.numerics == "fast"
