@@ -57,9 +57,7 @@ def describe(artifact: Artifact, launches: bool) -> Iterator[str]:
     if artifact.hosts:
         yield f"GPUs are launched natively from {', '.join(artifact.hosts)}, elsewhere by Python"
     weights = manifest["weights"]
-    stored = sum(
-        artifact.weight_bytes(name).size for name in {w["file"]: name for name, w in weights.items()}.values()
-    )
+    stored = sum(artifact.weight_bytes(name).size for name in {w["file"]: name for name, w in weights.items()}.values())
     yield f"{len(weights)} weights" + (f", {bytes_text(stored)}:" if weights else "")
     for name, w in weights.items():
         yield f"  {name}: {w['dtype']}{w['shape']}"

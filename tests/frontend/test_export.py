@@ -90,7 +90,9 @@ def test_unsupported_ops_are_one_error():
 
     with pytest.raises(ExportError, match="cannot be compiled ahead of time") as error:
         from_program(program(Module(), torch.randn(3, 3)))
-    assert "linalg_svd" in str(error.value) and "linalg_qr" in str(error.value) and "test_export.py:" in str(error.value)
+    assert (
+        "linalg_svd" in str(error.value) and "linalg_qr" in str(error.value) and "test_export.py:" in str(error.value)
+    )
 
 
 def test_files(tmp_path):
