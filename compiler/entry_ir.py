@@ -4,6 +4,7 @@ An entry is a builtin of CPython (`runtime/entry.py`) that reads a table %t of 8
 take `slots`, the numbers of a table's slots by name. A slot that they load has the same name in all tables.
 
     @entry_same       two arrays of numbers agree
+    @entry_long       the value of a Python int
     @entry_int        a Python int has the memoised value
     @entry_arguments  each argument is as its row expects
     @entry_perform    the program, with the GIL or without
@@ -72,9 +73,9 @@ SAME = every(
 
 
 def int_check(slots: Mapping[str, int]) -> str:
-    """`i1 @entry_int(%t, %o, %want)`: is %o exactly an int, and %want?"""
+    """Is %o exactly an int? `i1 @entry_long(%t, %o, %to)` stores its value, of 8 bytes, `i1 @entry_int(%t, %o, %want)` compares it."""
     return f"""
-define internal i1 @entry_int(ptr %t, ptr %o, i64 %want) nounwind {{
+define internal i1 @entry_long(ptr %t, ptr %o, ptr %to) nounwind {{
   %overflow = alloca i32
   {load_field("type", "o", CLASS)}
   {load_slot(slots, "class", "int_class")}
@@ -84,6 +85,18 @@ value:
   {load_slot(slots, "get", "long_value")}
   store i32 0, ptr %overflow
   %v = call i64 %get(ptr %o, ptr %overflow)
+  store i64 %v, ptr %to
+  %over = load i32, ptr %overflow
+  %fits = icmp eq i32 %over, 0
+  ret i1 %fits
+no: ret i1 false
+}}
+define internal i1 @entry_int(ptr %t, ptr %o, i64 %want) nounwind {{
+  %value = alloca i64
+  %is = call i1 @entry_long(ptr %t, ptr %o, ptr %value)
+  br i1 %is, label %compare, label %no
+compare:
+  %v = load i64, ptr %value
   %ok = icmp eq i64 %v, %want
   ret i1 %ok
 no: ret i1 false

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .entry_ir import CLASS, load_field, load_slot, load_word
+from .entry_ir import every, load_slot, load_word
 
 FOLLOW_SLOTS = (
     # the symbols and where they are: an argument and its dim (-1: an int); values, of which they are the first; steps
@@ -32,27 +32,25 @@ ENCODE_WORDS = 13
 
 def follow_ir(slots: Mapping[str, int]) -> str:
     """The functions, for tables with these slots, which are those of entries under torch."""
-    return _STEPS + _symbol(slots) + _follow(slots)
+    return _STEPS + _symbol(slots) + _symbols(slots) + _follow(slots)
 
 
 def _binary(name: str, code: str) -> str:
     return f"""{name}:
   {code}
   store i64 %{name}.r, ptr %pd
-  br label %next
+  br label %c
 """
 
 
-_STEPS = f"""
-; runs the steps; false as soon as a check fails
-define internal i1 @entry_steps(ptr %steps, i64 %n, ptr %values) nounwind {{
-e:
-  br label %l
-l: %i = phi i64 [0, %e], [%i1, %next]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %step, label %yes
-step:
-  %ri = mul i64 %i, {STEP_WORDS}
+# Runs the steps; false as soon as a check fails.
+_STEPS = (
+    every(
+        "entry_steps",
+        "ptr %steps, i64 %n, ptr %values",
+        "",
+        "n",
+        f"""%ri = mul i64 %i, {STEP_WORDS}
   %row = getelementptr i64, ptr %steps, i64 %ri
   {load_word("what", "row", 0)}
   {load_word("ia", "row", 1)}
@@ -64,11 +62,11 @@ step:
   switch i64 %what, label %second [i64 {PUT}, label %put i64 {PUT_HALF}, label %half i64 {ENCODE}, label %encode]
 put:
   store i64 %a, ptr %address
-  br label %next
+  br label %c
 half:
   %h = trunc i64 %a to i32
   store i32 %h, ptr %address
-  br label %next
+  br label %c
 second:
   %pb = getelementptr i64, ptr %values, i64 %ib
   %b = load i64, ptr %pb
@@ -81,20 +79,20 @@ second:
 {_binary("min", "%min.r = select i1 %less, i64 %a, i64 %b")}{_binary("max", "%max.r = select i1 %less, i64 %b, i64 %a")}
 {_binary("quotient", "%quotient.r = call i64 @entry_floordiv(i64 %a, i64 %b)")}
 {
-    _binary(
-        "rest",
-        '''%q = call i64 @entry_floordiv(i64 %a, i64 %b)
+            _binary(
+                "rest",
+                '''%q = call i64 @entry_floordiv(i64 %a, i64 %b)
   %none = icmp eq i64 %b, 0
   %by = select i1 %none, i64 1, i64 %b
   %product = mul i64 %q, %by
   %rest.r = sub i64 %a, %product''',
-    )
-}
+            )
+        }
 check:
-  br i1 %less, label %next, label %no
+  br i1 %less, label %c, label %no
 encode:
   %unused = icmp eq i64 %a, 0
-  br i1 %unused, label %next, label %used
+  br i1 %unused, label %c, label %used
 used:
   {load_word("function", "address", 0, "ptr")}
   {load_word("map", "address", 1, "ptr")}
@@ -113,15 +111,11 @@ used:
   %code = call i32 %function(ptr %map, i32 %type, i32 %rank, i64 %base, ptr %sizes, ptr %strides, ptr %box, ptr %elements,
                              i32 %interleave, i32 %swizzle, i32 %promotion, i32 %fill)
   %made = icmp eq i32 %code, 0
-  br i1 %made, label %next, label %no
-next:
-  %i1 = add i64 %i, 1
-  br label %l
-yes: ret i1 true
-no: ret i1 false
-}}
+  br i1 %made, label %c, label %no""",
+    )
+    + """
 ; floor(a / b), b = 0 as 1
-define internal i64 @entry_floordiv(i64 %a, i64 %b) nounwind {{
+define internal i64 @entry_floordiv(i64 %a, i64 %b) nounwind {
   %none = icmp eq i64 %b, 0
   %by = select i1 %none, i64 1, i64 %b
   %q = sdiv i64 %a, %by
@@ -134,8 +128,9 @@ define internal i64 @entry_floordiv(i64 %a, i64 %b) nounwind {{
   %less = sext i1 %down to i64
   %floor = add i64 %q, %less
   ret i64 %floor
-}}
+}
 """
+)
 
 
 def _symbol(slots: Mapping[str, int]) -> str:
@@ -143,22 +138,11 @@ def _symbol(slots: Mapping[str, int]) -> str:
 ; the int %o, or the size of the tensor %o at %dim; stored in %to, or false
 define internal i1 @entry_symbol(ptr %t, ptr %o, i64 %dim, ptr %to) nounwind {{
   %tmp = alloca i64
-  %overflow = alloca i32
   %int = icmp slt i64 %dim, 0
   br i1 %int, label %class, label %tensor
 class:
-  {load_field("type", "o", CLASS)}
-  {load_slot(slots, "ints", "int_class")}
-  %is = icmp eq ptr %type, %ints
-  br i1 %is, label %value, label %no
-value:
-  {load_slot(slots, "get", "long_value")}
-  store i32 0, ptr %overflow
-  %v = call i64 %get(ptr %o, ptr %overflow)
-  store i64 %v, ptr %to
-  %over = load i32, ptr %overflow
-  %fits = icmp eq i32 %over, 0
-  ret i1 %fits
+  %known = call i1 @entry_long(ptr %t, ptr %o, ptr %to)
+  ret i1 %known
 tensor:
   %ok = call i1 @tensor(ptr %t, ptr %o)
   br i1 %ok, label %rank, label %no
@@ -182,21 +166,17 @@ no: ret i1 false
 """
 
 
-def _follow(slots: Mapping[str, int]) -> str:
-    return f"""
-; the table's words for the sizes of these arguments
-define internal i1 @entry_follow(ptr %t, ptr %args) nounwind {{
-e:
-  %tmp = alloca i64
+def _symbols(slots: Mapping[str, int]) -> str:
+    """Can all symbols be read from these arguments? Those that changed are stored, and the words are no longer theirs."""
+    return every(
+        "entry_symbols",
+        "ptr %t, ptr %args",
+        f"""%tmp = alloca i64
   {load_slot(slots, "n", "follow_symbols", "i64")}
   {load_slot(slots, "rows", "follow_rows")}
-  {load_slot(slots, "values", "follow_values")}
-  br label %l
-l: %i = phi i64 [0, %e], [%i1, %keep]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %symbol, label %compared
-symbol:
-  %ri = mul i64 %i, {SYMBOL_WORDS}
+  {load_slot(slots, "values", "follow_values")}""",
+        "n",
+        f"""%ri = mul i64 %i, {SYMBOL_WORDS}
   %row = getelementptr i64, ptr %rows, i64 %ri
   {load_word("argument", "row", 0)}
   {load_word("dim", "row", 1)}
@@ -205,20 +185,27 @@ symbol:
   %read = call i1 @entry_symbol(ptr %t, ptr %o, i64 %dim, ptr %tmp)
   br i1 %read, label %compare, label %no
 compare:
-  %i1 = add i64 %i, 1
   %new = load i64, ptr %tmp
   %pv = getelementptr i64, ptr %values, i64 %i
   %old = load i64, ptr %pv
   %same = icmp eq i64 %new, %old
-  br i1 %same, label %keep, label %change
+  br i1 %same, label %c, label %change
 change:
   store i64 %new, ptr %pv
   {load_slot(slots, "was", "follow_now", "i64")}
   store i64 0, ptr %was.a
-  br label %keep
-keep:
-  br label %l
+  br label %c""",
+    )
+
+
+def _follow(slots: Mapping[str, int]) -> str:
+    return f"""
+; the table's words for the sizes of these arguments
+define internal i1 @entry_follow(ptr %t, ptr %args) nounwind {{
+  %read = call i1 @entry_symbols(ptr %t, ptr %args)
+  br i1 %read, label %compared, label %no
 compared:
+  {load_slot(slots, "n", "follow_symbols", "i64")}
   %none = icmp eq i64 %n, 0
   {load_slot(slots, "now", "follow_now", "i64")}
   %current = icmp ne i64 %now, 0
@@ -227,6 +214,7 @@ compared:
 run:
   {load_slot(slots, "count", "follow_steps", "i64")}
   {load_slot(slots, "steps", "follow_step_table")}
+  {load_slot(slots, "values", "follow_values")}
   %ran = call i1 @entry_steps(ptr %steps, i64 %count, ptr %values)
   br i1 %ran, label %ready, label %no
 ready:
