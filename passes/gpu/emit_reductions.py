@@ -25,6 +25,7 @@ from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from ..loops.tensor_graph import Generic
 from .block_reduce import reduce_block
+from .column_block import across_slices, place_column, split_block
 from .emit_rows import place, rows_per_block, threads_for
 from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
@@ -38,10 +39,8 @@ SLICES = 8  # at most
 ENOUGH_THREADS = 1 << 18  # with so many lanes there are fewer slices
 SCALAR_BLOCK = 128, 4  # lanes and slices where lanes have one f32: rows that begin anywhere are read in long runs
 COLUMN_UNROLL = 8  # rows of a slice that are read at once
-COLUMN_BLOCKS, SCALAR_BLOCKS = (
-    528,
-    2112,
-)  # that keep 132 multiprocessors busy: four for each, more where they read little
+# blocks that keep 132 multiprocessors busy: four for each, sixteen where lanes have one element and read little
+COLUMN_BLOCKS, SCALAR_BLOCKS = 528, 2112
 FINAL_SLICES, FINAL_THREADS = 16, 256  # of the stage that combines chunks, along columns and along rows
 ROW_THREADS = 256  # of a block that takes a chunk of a row
 WAVES = 2112  # blocks along rows: sixteen for each of 132 multiprocessors
@@ -213,8 +212,8 @@ class _Stages:
         partial = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(lanes * slices, (dims.ceildiv(vectors, lanes), chunks, 1))
         b = stage.b
-        x, y = _split(stage, lanes)
-        w, inside = _place_column(stage, x, lanes, vectors, "w")
+        x, y = split_block(stage, lanes)
+        w, inside = place_column(stage, x, lanes, vectors, "w")
         ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
         ev.streamed = StreamedLoads(stage)
         low, high = y, b.dim(length)
@@ -234,7 +233,7 @@ class _Stages:
             return ev.body(g, self.loops(ev.ranges, row, c), carried)
 
         made = strided(b, "c", low, high, slices, inits, step, COLUMN_UNROLL)
-        made = _across_slices(ev, stage, g, made, x, y, block)
+        made = across_slices(ev, stage, g, made, x, y, block)
         conditions = [inside, _is_first(stage, y)]
         if chunks != 1:
             self.keep(ev, partial, made, chunk * count + row, conditions)
@@ -248,7 +247,7 @@ class _Stages:
     def finish(self, chunks: int, partial: list[int], columns: bool) -> None:
         """result[r] = combination of the partial results of all chunks, by neighbouring threads.
 
-        Where they lie along columns, a block is 32 results by slices of the chunks, as before.
+        Where they lie along columns, a block is 32 results by slices of the chunks.
         """
         g, wave = self.generic, self.kernel.wave
         finals = self.finals()
@@ -259,8 +258,8 @@ class _Stages:
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(self.count, per_block), 1, 1))
         b = stage.b
         if columns:
-            x, lane = _split(stage, WARP)
-            r, inside = _place_column(stage, x, WARP, self.count)
+            x, lane = split_block(stage, WARP)
+            r, inside = place_column(stage, x, WARP, self.count)
         else:
             r, lane, inside = place(stage, threads, per_block, self.count)
         ev = self.stored.evaluator(stage, Ranges({"r": self.count}), 1)
@@ -275,7 +274,7 @@ class _Stages:
         inits = [ev.at(out, [0] * len(ir.RankedTensorType(out.type).shape)) for out in g.outs]
         made = strided(b, "k", lane, b.dim(chunks), threads, inits, step, COLUMN_UNROLL)
         if columns:
-            made = _across_slices(ev, stage, g, made, x, lane, (WARP, FINAL_SLICES))
+            made = across_slices(ev, stage, g, made, x, lane, (WARP, FINAL_SLICES))
         else:
             made = reduce_block(stage, made, threads, lambda x, y: combined(ev, g, x, y))
         self.deliver(ev, finals, made, r, [inside, _is_first(stage, lane)])
@@ -321,25 +320,6 @@ class _Stages:
         _under(stage, conditions, store)
 
 
-def _split(stage: GpuStage, lanes: int) -> tuple[ir.Value, ir.Value]:
-    """This thread's lane of `lanes` and its slice."""
-    b = stage.b
-    size = b.constant(lanes, b.index)
-    return b.binary("arith.remui", stage.thread(), size), b.binary("arith.divui", stage.thread(), size)
-
-
-def _place_column(stage: GpuStage, x: ir.Value, lanes: int, count: Dim, name: str = "r") -> tuple[Dim, ir.Value | None]:
-    """The result (bound to symbol `name`) of lane `x` of this block, and a mask where it may be beyond the last."""
-    b = stage.b
-    at = b.binary("arith.addi", b.binary("arith.muli", stage.block(), b.constant(lanes, b.index)), x)
-    if isinstance(count, int) and count % lanes == 0:
-        return b.bind(name, at), None
-    end = b.dim(count)
-    inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
-    last = b.binary("arith.subi", end, b.constant(1, b.index))
-    return b.bind(name, b.value("arith.minsi", (at, last), b.index)), inside
-
-
 def _is_first(stage: GpuStage, lane: ir.Value) -> ir.Value:
     b = stage.b
     return b.value("arith.cmpi", (lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
@@ -370,36 +350,3 @@ def _contiguous(offset: Dim, name: str) -> bool:
         c == 1 and len(m) == 1 and not isinstance(m[0][0], str) and m[0][0][0] == "mod" and str(m[0][0][1]) == name
         for m, c in offset.terms.items()
     )
-
-
-def _across_slices(
-    ev: ThreadValues, stage: GpuStage, g: Generic, values: list[Any], x: ir.Value, y: ir.Value, block: tuple[int, int]
-) -> list[Any]:
-    """Combine the accumulators of threads with the same lane `x` of a block of `lanes` by `slices`, in slice 0."""
-    b, width, (lanes, slices) = stage.b, ev.width, block
-    if slices == 1:
-        return values
-    elements = [ir.VectorType(v.type).element_type if isinstance(v.type, ir.VectorType) else v.type for v in values]
-    rooms = [stage.shared(scratch_type(t), lanes * slices * width) for t in elements]
-    size = b.constant(width, b.index)
-    place = b.binary("arith.addi", b.binary("arith.muli", y, b.constant(lanes, b.index)), x)
-    place = b.binary("arith.muli", place, size)
-    for room, value in zip(rooms, values):
-        value = to_scratch(ev, value, room)
-        name = "vector.store" if isinstance(value.type, ir.VectorType) else "memref.store"
-        b.op(name, (value, room, place))
-    stage.barrier()
-    made = list(values)
-    first = b.binary("arith.muli", x, size)
-    for s in range(1, slices):
-        offset = b.binary("arith.addi", first, b.constant(s * lanes * width, b.index))
-        other = []
-        for room, value, element in zip(rooms, values, elements):
-            stored = ir.MemRefType(room.type).element_type
-            if isinstance(value.type, ir.VectorType):
-                loaded = b.value("vector.load", (room, offset), ir.VectorType.get([width], stored))
-            else:
-                loaded = b.value("memref.load", (room, offset), stored)
-            other.append(from_scratch(ev, loaded, element))
-        made = combined(ev, g, made, other)
-    return made

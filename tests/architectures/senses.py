@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .sizes import ATTENTION, CAPTION, PAIR, PICTURE, RESNET, STAGES, WAVE
+from .sizes import ATTENTION, CAPTION, PAIR, PICTURE, RESNET, STAGES, SWIN, WAVE
 from .subject import BATCH, Maker, library, padded, tokens
 
 
@@ -33,17 +33,7 @@ SENSES: dict[str, Maker] = {
         "BeitModel", "BeitConfig", _image(32), **PICTURE | {"use_relative_position_bias": True, "out_indices": [1]}
     ),
     "dinov2": library("Dinov2Model", "Dinov2Config", _image(28), **PICTURE | {"image_size": 28, "patch_size": 7}),
-    "swin": library(
-        "SwinForImageClassification",
-        "SwinConfig",
-        _image(32),
-        image_size=32,
-        patch_size=2,
-        embed_dim=8,
-        depths=[2, 2],
-        num_heads=[2, 4],
-        window_size=4,
-    ),
+    "swin": library("SwinForImageClassification", "SwinConfig", _image(32), **SWIN),
     "segformer": library(
         "SegformerForSemanticSegmentation",
         "SegformerConfig",
@@ -117,17 +107,7 @@ SENSES: dict[str, Maker] = {
     ),
     "wav2vec2": library("Wav2Vec2ForCTC", "Wav2Vec2Config", _wave, **WAVE),
     "hubert": library("HubertModel", "HubertConfig", _wave, **WAVE),
-    "swinv2": library(
-        "Swinv2Model",
-        "Swinv2Config",
-        _image(32),
-        image_size=32,
-        patch_size=2,
-        embed_dim=8,
-        depths=[2, 2],
-        num_heads=[2, 4],
-        window_size=4,
-    ),
+    "swinv2": library("Swinv2Model", "Swinv2Config", _image(32), **SWIN),
     "sam, its eye": library(
         "SamVisionModel",
         "SamVisionConfig",
