@@ -43,4 +43,11 @@ WAVE: Sizes = {
 }
 STAGES: Sizes = {"hidden_sizes": [8, 16], "depths": [1, 1]}  # two, of one block each
 RESNET: Sizes = STAGES | {"embedding_size": 8, "layer_type": "basic"}
-SWIN: Sizes = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+SWIN: Sizes = {
+    "image_size": 32,
+    "patch_size": 2,
+    "embed_dim": 8,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 4,
+}
