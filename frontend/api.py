@@ -6,6 +6,8 @@ lamina.export(torch.export.export(model, (x,)), targets=["x86-64-v3", "aarch64"]
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from torch.utils import _pytree as pytree
 from ..compiler.api import Program, compile_graph, show_ir
 from ..compiler.options import Options
 from ..runtime.errors import LaminaRuntimeError
-from . import launcher
+from . import compat, launcher
 from .export import Exported, ExportError, from_program, symbol_names
 from .signature import Signature
 
@@ -123,7 +125,7 @@ def compile(  # noqa: A001
         raise TypeError("args is a tensor; it is a sequence with every argument: (x,)")
     module = function if isinstance(function, torch.nn.Module) else _Function(function)
     launcher.prepare(any(isinstance(a, torch.Tensor) and a.is_cuda for a in args))
-    with torch.no_grad():
+    with torch.no_grad(), compat.all_frames_traced():
         program = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     name, symbols = getattr(function, "__name__", "main"), symbol_names(program, dynamic_shapes)
     exported = from_program(program, name, symbols, strided=True)
@@ -165,11 +167,14 @@ class _Leaf:
 
 
 class _Function(torch.nn.Module):
-    """A plain function as a module, for torch.export."""
+    """A plain function as a module, for torch.export; its arguments keep the names that the function has for them."""
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
-        self.function = function
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        with contextlib.suppress(ValueError, TypeError):  # many builtins have no signature
+            forward.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        self.forward = forward

@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
+import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,11 @@ def allows_tf32() -> bool:
     """True if f32 products of a GPU may be in TF32: `set_float32_matmul_precision("high")` or one of its newer names."""
     setting = getattr(torch.backends.cuda.matmul, "fp32_precision", None)  # since torch 2.9; the older one may raise
     return setting == "tf32" if setting is not None else torch.backends.cuda.matmul.allow_tf32
+
+
+def in_torch(file: str) -> bool:
+    """True for a source file of torch, of this installation or of the one that a program comes from."""
+    return re.search(r"[/\\](site|dist)-packages[/\\]torch[/\\]", file) is not None
 
 
 @functools.cache
@@ -111,6 +119,31 @@ def recurrent_cells_decomposed() -> Iterator[bool]:
         yield True
     finally:
         module.select_one_layer_lstm_function = choose
+
+
+@contextlib.contextmanager
+def all_frames_traced() -> Iterator[bool]:
+    """Trace with the lines of what a `forward` calls, not of `forward`s alone; yields False where torch decides elsewhere.
+
+    Without them every op of a plain function is at the line of the module that calls it.
+    """
+    from torch.fx.proxy import TracerBase
+
+    choose = getattr(TracerBase, "_filter_traceback_frames", None)
+    if choose is None:
+        yield False
+        return
+
+    def from_forward_on(tracer: Any, frames: traceback.StackSummary) -> traceback.StackSummary:
+        usual = choose(tracer, frames)
+        inner = itertools.dropwhile(lambda f: f.name != "forward", frames)
+        return traceback.StackSummary.from_list([f for f in inner if f in usual or not in_torch(f.filename)])
+
+    TracerBase._filter_traceback_frames = from_forward_on  # type: ignore[method-assign]
+    try:
+        yield True
+    finally:
+        TracerBase._filter_traceback_frames = choose  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -299,9 +332,10 @@ def is_mutation(target: Any) -> bool:
 
 def check() -> dict[str, bool]:
     """Run the self-tests: name of the private API -> whether it is there and behaves."""
-    with composites_kept([]) as kept, recurrent_cells_decomposed() as cells:
+    with composites_kept([]) as kept, recurrent_cells_decomposed() as cells, all_frames_traced() as frames:
         pass
     return {
+        "all_frames_traced": frames,
         "composites_kept": kept,
         "recurrent_cells_decomposed": cells,
         "fast_reinterpret": fast_reinterpret is not reinterpret,

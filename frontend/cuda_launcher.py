@@ -94,7 +94,7 @@ class CudaNative(Native):
 
     def _call(self, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
         call = self.call(self.signature.symbols(args))
-        tensors = [_aligned(laid_out(*given)) for given in zip(args, call.sizes, call.strides)]
+        tensors = [_aligned(laid_out(*given)) for given in zip(args, call.sizes, call.strides, self.signature.names)]
         stream = current_stream(self.device.index)
         constants = self.constants(tensors)
         addresses = [t.data_ptr() for t in tensors] + [0] * (len(args) - len(tensors))  # kernels get symbols by value

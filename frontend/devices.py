@@ -52,7 +52,7 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
         if kind == "conv":
             x, w = (types[v] for v in node.operands[:2])  # type: ignore[index]
             if not suits_channels_last(x, w, node.attributes) or not target_convolves(target_for(index_of(device))):
-                raise Unsupported("no GPU kernel that is faster than cuDNN's at this convolution")
+                raise Unsupported("no GPU kernel that is faster than torch's library at this convolution")
         elif kind is not None and kind not in GPU_KINDS:
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
         if kind == "index_put" and node.attributes["accumulate"]:
@@ -66,7 +66,7 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
         if kind == "matmul" and types[node.results[0]].dtype == "f64":
             rows = dims.product(types[node.results[0]].shape[:-1])
             if not isinstance(rows, int) or rows > FEW_ROWS:
-                raise Unsupported("cuBLAS is faster at products in f64: it has tensor cores for them")
+                raise Unsupported("torch's library is faster at products in f64: it uses matrix units for them")
         if kind == "attention":
             _check_attention(node, types)
             if not target_attends(target_for(index_of(device))):
@@ -86,7 +86,7 @@ def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
     mask = None if node.operands[3] is None else types[node.operands[3]]
     if mask is not None and mask.dtype != "bool" and mask.rank > 1 and mask.shape[-2] != 1:
         if isinstance(q.shape[-1], int) and q.shape[-1] <= NARROW_HEAD:
-            raise Unsupported("cuDNN is faster at attention of narrow heads with a mask of floats")
+            raise Unsupported("torch's kernel is faster at attention of narrow heads with a mask of floats")
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:

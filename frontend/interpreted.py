@@ -22,9 +22,9 @@ def interpret(part: Part) -> Callable[..., tuple[torch.Tensor, ...]]:
     def call(*args: Any) -> tuple[torch.Tensor, ...]:
         known = signature.named(signature.symbols(args))
         inputs: list[Any] = []
-        for tensor, where in zip(args, signature.layouts):
+        for tensor, where, name in zip(args, signature.layouts, signature.names):
             size, stride = evaluate(where.shape, known), evaluate(where.strides, known)
-            inputs.append(_array(laid_out(tensor.detach(), size, stride), evaluate(where.buffer, known)))
+            inputs.append(_array(laid_out(tensor.detach(), size, stride, name), evaluate(where.buffer, known)))
         arrays = interpreter.run(part.graph, [*inputs, *args[signature.tensors :]])
         results = []
         for spec, target, array in zip(signature.outputs, signature.targets, arrays):

@@ -114,7 +114,7 @@ class Native:
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
         call = self.call(self.signature.symbols(args))
-        tensors = [laid_out(*given) for given in zip(args, call.sizes, call.strides)]
+        tensors = [laid_out(*given) for given in zip(args, call.sizes, call.strides, self.signature.names)]
         constants = self.constants(tensors)
         scalars = [ctypes.c_int64(v) for v in args[len(tensors) :]]
         addresses = [t.data_ptr() for t in tensors] + [ctypes.addressof(s) for s in scalars]

@@ -20,6 +20,7 @@ class Signature:
     def __init__(self, part: Part):
         self.part = part
         self.tensors = len(part.inputs)
+        self.names = [i.name for i in part.graph.inputs if i.kind != "scalar"]
         self.layouts = [values.layout(n.meta["val"]) for n in part.inputs]
         self.sources = _symbol_sources(part)
         self.outputs = part.outputs
@@ -45,10 +46,10 @@ def allocate(spec: OutputSpec, known: Mapping[str, int]) -> torch.Tensor:
     return compat.empty_strided(evaluate(spec.size, known), evaluate(spec.stride, known), spec.dtype)
 
 
-def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """`tensor` with strides that address its elements as `stride` does: itself, or a copy; it must have `size`."""
+def laid_out(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], name: str) -> torch.Tensor:
+    """Input `name` with strides that address its elements as `stride` does: itself, or a copy; it must have `size`."""
     if tensor.shape != size:
-        raise LaminaRuntimeError(f"a tensor of sizes {list(tensor.shape)} where these inputs ask for {list(size)}")
+        raise LaminaRuntimeError(f"input '{name}' has sizes {list(tensor.shape)} and must have {list(size)}")
     found = tensor.stride()
     if found == stride or tensor.numel() <= 1 or all(n == 1 or a == b for n, a, b in zip(size, found, stride)):
         return tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from . import compat, sizes
 from .layout import Layout, layout_of
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_IN_TORCH = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]")
+_OURS = str(Path(__file__).with_name("api.py"))  # whose module calls the function that lamina.compile was given
 
 
 class NotOurs(ValueError):
@@ -98,10 +99,12 @@ def result_types(node: fx.Node) -> Any:
 def location(node: fx.Node) -> Location:
     """The user's line of `node` and the module path that made it.
 
-    The line is that of the innermost frame of its stack trace which is not torch's own, such as `nn.Linear.forward`.
+    The line is that of the innermost frame of its stack trace which is neither torch's own, such as `nn.Linear.forward`,
+    nor ours; in a program without one it is torch's.
     """
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    users = [f for f in frames if not _IN_TORCH.search(f[0])]
+    frames = [f for f in frames if f[0] != _OURS]
+    users = [f for f in frames if not compat.in_torch(f[0])]
     file, line = (users or frames or [("", 0)])[-1]
     modules = node.meta.get("nn_module_stack") or {}
     path = next(reversed(modules.values()))[0] if modules else ""

@@ -134,7 +134,7 @@ def test_calls_that_were_not_compiled_for_are_errors():
     good = torch.ones(8, 3)
     torch.testing.assert_close(compiled(good, good), good + good)
     for bad, text in [
-        (torch.ones(5, 3), r"sizes \[5, 3\]"),
+        (torch.ones(5, 3), r"input 'args_1' has sizes \[5, 3\] and must have \[8, 3\]"),
         (torch.ones(8, 2), r"sizes \[8, 2\]"),
         (good.double(), "float64 of 2 dims on cpu; it was compiled for torch.float32"),
         (torch.ones(3), "of 1 dims"),
@@ -144,6 +144,20 @@ def test_calls_that_were_not_compiled_for_are_errors():
     for size in (2, 65):
         with pytest.raises(LaminaRuntimeError, match=f"'n' is {size} and must be 4..64"):
             compiled(torch.ones(size, 3), torch.ones(size, 3))
+
+
+def test_inputs_of_a_plain_function_have_the_names_of_its_arguments():
+    n = torch.export.Dim("n", max=64)
+    compiled = lamina.compile(
+        lambda x, *rest, scale: (x + sum(rest)) * scale,
+        (torch.ones(4), torch.ones(4), torch.ones(4)),
+        kwargs={"scale": torch.ones(1)},
+        dynamic_shapes={"x": {0: n}, "rest": ({0: n}, {0: n}), "scale": None},
+    )
+    assert [i.name for i in compiled.exported.graph.inputs] == ["x", "rest_0", "rest_1", "scale"]
+    with pytest.raises(LaminaRuntimeError, match=r"input 'rest_1' has sizes \[3\] and must have \[5\]"):
+        compiled(torch.ones(5), torch.ones(5), torch.ones(3), scale=torch.ones(1))
+    torch.testing.assert_close(compiled(*[torch.ones(5)] * 3, scale=torch.full((1,), 2.0)), torch.full((5,), 6.0))
 
 
 def test_calls_of_another_structure_are_errors():
@@ -171,6 +185,24 @@ def test_places_are_the_users_lines_and_not_those_of_torch():
     exported = from_program(program(nn.Sequential(Doubled()), torch.randn(3, 4)))
     (linear,) = (n for n in exported.graph.nodes if n.op == "linear")
     assert linear.location.file == __file__
+
+
+def test_places_in_a_plain_function_are_its_lines_and_those_of_what_it_calls():
+    def inner(x):
+        return x.exp()
+
+    def outer(x):
+        return inner(x).neg()
+
+    first = inner.__code__.co_firstlineno
+    nodes = lamina.compile(outer, (torch.randn(3),)).exported.graph.nodes
+    found = {n.op: (n.location.file, n.location.line - first) for n in nodes}
+    assert found == {"exp": (__file__, 1), "neg": (__file__, 4)}
+
+
+def test_an_op_without_a_line_of_the_user_is_at_none_of_ours():
+    (node,) = lamina.compile(torch.exp, (torch.randn(3),)).exported.graph.nodes
+    assert node.location.file == ""
 
 
 def test_export_to_an_artifact(tmp_path):
