@@ -18,6 +18,7 @@ from .pad import Pad
 REACH = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
 LONGEST_STEP = 8
 MOST_TAPS = 256  # a gradient of weights has the image's size as kernel: few positions and a very long K
+LONGEST_PATCH = 64  # elements that tensor cores take at once: a patch of so few is written out
 
 
 class ChannelsLastConv(Op, name="channels_last_conv", category="conv"):
@@ -96,12 +97,18 @@ def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, A
         return False
     if not isinstance(outputs, int) or outputs % UNIT or w.rank - 2 not in REACH:
         return False
-    if folding(x, w, attributes) is not None:
+    if has_short_patches(w) or folding(x, w, attributes) is not None:
         return True
     sizes = [k for k in kernel if isinstance(k, int)]
     if len(sizes) < len(kernel) or sizes[0] % UNIT or prod(sizes[1:]) > MOST_TAPS:
         return False
     return windows_fit(sizes[1:], attributes["stride"], attributes["padding"], attributes["dilation"])
+
+
+def has_short_patches(w: TensorType) -> bool:
+    """True for fewer channels than the copy engine takes, whose patches are no longer than a block of K: written out."""
+    sizes = [k for k in w.shape[1:] if isinstance(k, int)]
+    return len(sizes) == w.rank - 1 and sizes[0] < UNIT and prod(sizes) <= LONGEST_PATCH
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from ...dialects.families.channels_last_conv import Folding, folding, suits_channels_last
+from ...dialects.families.channels_last_conv import UNIT, Folding, folding, has_short_patches, suits_channels_last
 from ...dialects.mlir_ops import attributes_of, build
 from ...dialects.mlir_types import type_of
 from ...dialects.op import normalize_dim
@@ -29,9 +29,10 @@ from .kernel_costs import WINDOWED
 def channels_last(module: ir.Module) -> None:
     """Compute convolutions of 16-bit floats, and pointwise ops, pools and sums between them, with channels last.
 
-    A kernel of one element with stride 1 becomes a linear layer on channels; images of few channels are first taken apart
-    into squares of stride x stride positions, whose elements are the channels of a convolution of stride 1. Images that come with channels first are
-    copied, results of the function are copied back.
+    A kernel of one element with stride 1 becomes a linear layer on channels. Of images of few channels short patches are
+    written out by the convolution's kernel; else they are first taken apart into squares of stride x stride positions, whose
+    elements are the channels of a convolution of stride 1. Other images that come with channels first are copied, results
+    of the function are copied back.
 
     Before:
     ```mlir
@@ -183,7 +184,10 @@ class _Walk:
             taps = self._permute(self._reshape(weights, (channels, *kernel)), (*range(1, len(kernel) + 1), 0))
             taps = self._build("materialize", taps)
             return self._build("depthwise_conv", self._stored_last(x), taps, bias, **windows)
-        if fold := folding(types[x], types[w], a):
+        if has_short_patches(types[w]):
+            image = self.last.get(x) or self._permute(self.flow.values[x], to_last(types[x].rank))
+            weights = self._in_whole_rows(self._permute(weights, to_last(types[w].rank)))
+        elif fold := folding(types[x], types[w], a):
             image = self._squares(self.flow.values[x], a["padding"], fold)
             short = [t * fold.step - k for t, k in zip(fold.taps, types[w].shape[2:])]
             weights = self._squares(weights, (0, 0), replace(fold, rows=fold.taps, high=tuple(short)))
@@ -194,6 +198,15 @@ class _Walk:
         if dims.product(shape[1:-1]) == 1 and set(windows["stride"]) == {1} and not any(windows["padding"]):
             return self._build("linear", image, self._reshape(weights, (shape[0], shape[-1])), bias)
         return self._build("channels_last_conv", image, weights, bias, **windows)
+
+    def _in_whole_rows(self, weights: ir.Value) -> ir.Value:
+        """`[O, kernel…, C]` in rows that begin where the copy engine reads, with zeros between them."""
+        shape = type_of(weights).shape
+        outputs, length = shape[0], dims.product(shape[1:])
+        rows = self._reshape(weights, (outputs, length))
+        rows = self._build("pad", rows, low=(0, 0), high=(0, -length % UNIT), value=0.0, mode="constant")
+        rows = self._build("materialize", rows)
+        return self._reshape(self._build("slice", rows, starts=(0, 0), sizes=(outputs, length), steps=(1, 1)), shape)
 
     def _squares(self, value: ir.Value, padding: Sequence[int], fold: Folding) -> ir.Value:
         """`[N, C, H, W]` as `[N, rows, columns, (i, j, c)]`: squares of positions with zeros around them, side by side."""

@@ -119,6 +119,37 @@ def test_patches_in_memory():
     np.testing.assert_allclose(stored @ found + bias, y.reshape(2, 8, positions), atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "x, w, stride, padding, dilation",
+    [
+        ((2, 6, 7, 3), (8, 3, 3, 3), (2, 1), (1, 1), (1, 1)),
+        ((3, 40, 1), (16, 5, 1), (3,), (2,), (2,)),
+        ((1, 4, 5, 6, 2), (8, 2, 3, 2, 2), (1, 2, 1), (0, 1, 1), (1, 1, 1)),
+    ],
+)
+def test_short_patches_in_memory(x, w, stride, padding, dilation):
+    """Rows of tap and channel, filled up with zeros."""
+    given = given_of(x, w, ml_dtypes.bfloat16)[:2]
+    exact = ChannelsLastConv.reference(*(t.astype(np.float64) for t in given), None, stride, padding, dilation)
+    attributes = f"stride = {ints(stride)}, padding = {ints(padding)}, dilation = {ints(dilation)}"
+    types, y = ", ".join(tensor("bf16", s) for s in (x, w)), tensor("bf16", exact.shape)
+    root = f'%y = "lamina.channels_last_conv"(%0, %1) {{{attributes}}} : ({types}) -> {y}'
+    text = kernel("conv", [("bf16", s) for s in (x, w)], [("bf16", exact.shape)], f"{root}\nreturn %y : {y}")
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        (op,) = kernels(module)
+        made = GpuKernel(TensorGraph(op))
+        patches, _ = place_operands(made, read_product(made.graph))
+        made.finish()
+        buffers = {}
+        simulate(module, given, [(exact.shape, np.dtype(ml_dtypes.bfloat16))], scratch=buffers)
+    positions, length = exact.size // w[0], given[1][0].size
+    found = buffers[patches.source].reshape(-1, patches.matrix.row_stride)[:positions].astype(np.float64)
+    assert not found[:, length:].any()
+    weights = given[1].astype(np.float64).reshape(w[0], length)
+    np.testing.assert_allclose(found[:, :length] @ weights.T, exact.reshape(positions, w[0]), atol=1e-12)
+
+
 def test_patches_by_mma_sync(monkeypatch):
     """Products of 16-bit images since sm_80: weights and patches are copied in stages."""
     monkeypatch.setattr(emit_gpu_matmul, "SMALL", 0)

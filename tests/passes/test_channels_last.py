@@ -193,7 +193,13 @@ def test_depthwise_convolutions_keep_channels_last():
     _, flows, _ = lowered(Inverted(32), torch.randn(2, 16, 6, 7).bfloat16())
     assert roots(flows) == [[], ["channels_last_conv"], ["depthwise_conv"], ["linear"], []]
     _, flows, _ = lowered(Next(), torch.randn(1, 3, 20, 16).bfloat16())
-    assert roots(flows)[1:] == [["linear"], ["depthwise_conv"], [], ["linear"], ["linear"], []]
+    assert roots(flows) == [["channels_last_conv"], ["depthwise_conv"], [], ["linear"], ["linear"], []]
+
+
+def test_short_patches_are_read_from_the_image_that_comes_in():
+    """The convolution of three channels writes its patches itself: no copy of the image is before it."""
+    _, flows, _ = lowered(Stem(3, 2, 1), torch.randn(1, 3, 17, 13).bfloat16())
+    assert roots(flows)[0] == ["channels_last_conv"]
 
 
 def attributes(**changed):
@@ -219,6 +225,9 @@ def attributes(**changed):
         (("bf16", (2, 64, 8, 8)), (64, 64, 3, 3), {"stride": (9, 1)}, False),
         (("f16", (2, 3, 32, 32)), (64, 3, 7, 7), {"stride": (2, 2)}, True),
         (("f16", (2, 3, 32, 32)), (64, 3, 7, 7), {"stride": (2, 1)}, False),
+        (("f16", (2, 3, 32, 32)), (64, 3, 3, 3), {"stride": (2, 1), "dilation": (1, 2)}, True),
+        (("f16", (2, 1, 32)), (16, 1, 64), {"stride": (16,), "padding": (0,), "dilation": (1,)}, True),
+        (("f16", (2, 1, 32)), (16, 1, 65), {"stride": (16,), "padding": (0,), "dilation": (1,)}, False),
     ],
 )
 def test_which_convolutions_suit(x, w, changed, suits):

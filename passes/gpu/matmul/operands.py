@@ -1,8 +1,8 @@
 """Operands as the copy engine can read them: inputs where they lie, or copies in scratch memory.
 
 An input that is a view with a descriptor (`hopper/tma`) is read in place. Everything else is written to scratch memory by a
-stage before: what the kernel computes (a fused cast, an activation), rows with a pitch that is not a multiple of 16
-bytes, and f32, which tensor cores do not have: it is split into planes of TF32,
+stage before: what the kernel computes (a fused cast, an activation), short patches (`patch_rows`), rows with a pitch that
+is not a multiple of 16 bytes, and f32, which tensor cores do not have: it is split into planes of TF32,
 
     high = tf32(x)      high' = high, or 0 where x is not finite      low = tf32(x - high), or 0 likewise
     a * b = high_a * high_b + high'_a * low_b + low_a * high'_b        (what is left out is below 2**-22)
@@ -22,6 +22,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ....dialects.dtypes import FLOAT8
+from ....dialects.families.channels_last_conv import LONGEST_PATCH
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
@@ -29,6 +30,8 @@ from ..hopper.tma import Matrix, find_matrix
 from ..probe import Probe
 from ..stored import Stored
 from ..thread_values import LANE, ThreadValues, divisible
+from .conv_product import PatchRows
+from .patch_rows import emit_patch_rows
 from .problem import Product, Side
 
 THREADS = 256
@@ -128,7 +131,8 @@ def _copied(
     """The operand in scratch memory, and the stage that writes it."""
     type, size = _TYPES[_dtype(side)]
     unit = 16 // size
-    along_rows = may_turn and _along_rows(kernel, product, side, rows)
+    short = isinstance(side, PatchRows) and size == 2 and isinstance(product.k, int) and product.k <= LONGEST_PATCH
+    along_rows = may_turn and not short and _along_rows(kernel, product, side, rows)
     turned = along_rows and size == 2
     inner, outer = (rows, product.k) if turned else (product.k, rows)
     batches = product.batches if side.batch else 1
@@ -136,7 +140,10 @@ def _copied(
     element = ir.RankedTensorType(side.value.type).element_type
     number = kernel.new_scratch(element, len(planes) * batches * outer * pitch)
     sizes = (batches, outer, inner)
-    if along_rows and size == 4:
+    if short:
+        assert isinstance(side, PatchRows) and isinstance(product.k, int)
+        emit_patch_rows(kernel, side, rows, product.k, number)
+    elif along_rows and size == 4:
         _emit_turn(kernel, product, side, sizes, number, len(planes))
     else:
         _emit_copy(kernel, product, side, sizes, turned, number, len(planes))
