@@ -27,7 +27,7 @@ from support.tile_kernels import kernel, tensor  # noqa: E402
 from timing import interleaved, write  # noqa: E402
 
 from lamina.compiler.api import compile_llvm  # noqa: E402
-from lamina.compiler.support_ir import support_ir  # noqa: E402
+from lamina.compiler.native.support_ir import support_ir  # noqa: E402
 from lamina.dialects.mlir_context import context  # noqa: E402
 from lamina.runtime.loader import Image  # noqa: E402
 from lamina.runtime.threads import Contexts  # noqa: E402

@@ -24,11 +24,11 @@ from .cache import Cache
 from .errors import CompileError, GraphError, KernelError, KernelFailure, WorkerError
 from .levels import LevelError, check_level
 from .messages import Message
+from .native.support_ir import support_ir
 from .options import Options
 from .plan import EXPORTS
 from .pool import Died, InProcess, Pool, pool, warm
 from .sources import fingerprint
-from .support_ir import support_ir
 
 __all__ = ["CompileError", "GraphError", "KernelError", "Options", "Program", "WorkerError", "compile_graph"]
 __all__ += ["compile_llvm", "show_ir", "warm"]

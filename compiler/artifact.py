@@ -10,7 +10,7 @@ from ..runtime.gpu_table import ENTRY
 from ..targets import Target, all_targets, get_target
 from .api import Program, compile_llvm
 from .artifact_file import Code, EntryCode, HostCode, write_artifact
-from .gpu_entry_ir import gpu_entry_ir
+from .native.gpu_entry_ir import gpu_entry_ir
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from ..dialects.mlir_ops import PREFIX, attributes_of, op_class
 from ..dialects.mlir_types import parse_dim, python_attribute, python_location, type_of
 from ..dialects.op import load_all
 from ..dialects.record import TensorType
-from .host_ir import host_ir
+from .native.host_ir import host_ir
 from .plan import PlanBuilder, PlanError, Value, whole_plan
 
 

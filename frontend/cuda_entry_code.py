@@ -1,6 +1,6 @@
 """LLVM IR of the native entry of a part on a GPU, CUDA's or (under a torch for ROCm) HIP's.
 
-It is `entry_code` with the host launcher (`compiler/gpu_launch_ir.py`) between the checks and the results:
+It is `entry_code` with the host launcher (`compiler/native/gpu_launch_ir.py`) between the checks and the results:
 
     before            no failed run-time check is waiting to be raised; the part's context is this thread's
     each argument     as on a CPU, and on the part's device, aligned as kernels expect
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..compiler.entry_ir import arguments_check, load_slot, load_word
-from ..compiler.gpu_launch_ir import launch_ir
-from ..compiler.size_steps_ir import follow_ir
+from ..compiler.native.entry_ir import arguments_check, load_slot, load_word
+from ..compiler.native.gpu_launch_ir import launch_ir
+from ..compiler.native.size_steps_ir import follow_ir
 from .entry_code import HELPERS, RESULTS, opening, outputs
 from .entry_table import ARGUMENT_WORDS, CUDA_SLOT, TENSOR
 

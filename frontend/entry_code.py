@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..compiler.entry_ir import (
+from ..compiler.native.entry_ir import (
     CLASS,
     SAME,
     arguments_check,
@@ -29,7 +29,7 @@ from ..compiler.entry_ir import (
     release,
     slow,
 )
-from ..compiler.size_steps_ir import follow_ir
+from ..compiler.native.size_steps_ir import follow_ir
 from .entry_table import ARGUMENT_WORDS, BYTES_DATA, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT
 
 _slot = partial(load_slot, SLOT)
@@ -195,7 +195,7 @@ facts:
 def outputs(device: str, loads: str = "") -> str:
     """From block `arguments`, which checks them, to block `run`, where %handles are %outputs tensors on `device`.
 
-    Before, the table follows the sizes of the arguments where it can (`compiler/size_steps_ir.py`). `device` is type and index as operands, `loads` defines what they name.
+    Before, the table follows the sizes of the arguments where it can (`compiler/native/size_steps_ir.py`). `device` is type and index as operands, `loads` defines what they name.
     """
     return f"""
 arguments:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from ..compiler.size_steps_ir import MIN
+from ..compiler.native.size_steps_ir import MIN
 from ..dialects import dims
 from ..dialects.dims import Dim
 from ..runtime import cuda

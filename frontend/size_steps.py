@@ -1,7 +1,7 @@
 """Sizes that native code computes: steps that turn the symbols of a call into the words of an entry's table.
 
 A table is filled for one tuple of sizes. `SizeSteps` says, besides, how each word that depends on the sizes follows from the
-symbols, so that a call of other sizes costs neither Python nor a table of its own (`compiler/size_steps_ir.py` runs them):
+symbols, so that a call of other sizes costs neither Python nor a table of its own (`compiler/native/size_steps_ir.py` runs them):
 
     steps = SizeSteps(("s0", "s1"), (2, 17))     # the symbols, and their values in the call that fills the table
     groups = steps.value(dims.parse("floordiv(2*s0 + 255, 256)"))     # its index among the values
@@ -20,7 +20,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..compiler.size_steps_ir import (
+from ..compiler.native.size_steps_ir import (
     ADD,
     CHECK,
     ENCODE,

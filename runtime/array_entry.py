@@ -2,7 +2,7 @@
 
 `bind(caller)` is a function of `(out, *inputs)` that means `caller.general(out, *inputs)`. A call of shapes, strides and
 element types that were seen before costs about a microsecond: it is checked, its results allocated and the program
-called by machine code (compiler/support_array_ir.py). Everything else goes to `general`, which explains errors.
+called by machine code (compiler/native/array_entry_ir.py). Everything else goes to `general`, which explains errors.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `bind(caller, address)` is a function of `(stream, *arguments)` that means `caller.general`. A call with arrays of shapes
 and element types that were seen before is checked, its results allocated and its kernels launched by machine code
-(compiler/gpu_entry_ir.py). Arguments are taken natively if they are DeviceArrays, or of a class that tells by functions of
-C what DLPack would (`__dlpack_c_exchange_api__`; torch from 2.10 on). Everything else goes to `general`.
+(compiler/native/gpu_entry_ir.py). Arguments are taken natively if they are DeviceArrays, or of a class that tells by functions
+of C what DLPack would (`__dlpack_c_exchange_api__`; torch from 2.10 on). Everything else goes to `general`.
 """
 
 from __future__ import annotations

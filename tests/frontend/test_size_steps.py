@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.fake_cuda import FakeDriver
 from torch import nn
 
-from lamina.compiler import size_steps_ir
 from lamina.compiler.api import compile_graph, compile_llvm
+from lamina.compiler.native import size_steps_ir
 from lamina.dialects import dims
 from lamina.frontend import launcher
 from lamina.frontend.gpu_follow import follow_launches

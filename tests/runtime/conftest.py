@@ -5,9 +5,9 @@ import functools
 import pytest
 from llvmlite import binding as llvm
 
-from lamina.compiler.host_ir import host_ir
+from lamina.compiler.native.host_ir import host_ir
+from lamina.compiler.native.support_ir import support_ir
 from lamina.compiler.plan import PlanBuilder, whole_plan
-from lamina.compiler.support_ir import support_ir
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Location, TensorType
 from lamina.targets.linker import link

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from lamina.compiler.support_ir import support_ir
+from lamina.compiler.native.support_ir import support_ir
 from lamina.runtime import threads
 from lamina.runtime.loader import Image
 

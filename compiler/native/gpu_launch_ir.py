@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ..runtime.gpu_table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
+from ...runtime.gpu_table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
 from .entry_ir import every, load_slot, load_word
 
 _Slot = Callable[..., str]  # load_slot of one table

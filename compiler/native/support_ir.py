@@ -1,5 +1,5 @@
 """The code that every image carries beside its kernels, as LLVM IR: `lamina_walk`, `ctx->parallel_for`, and the entry
-for numpy arrays (support_array_ir.py).
+for numpy arrays (array_entry_ir.py).
 
 `ctx->parallel_for` has one implementation for each source of threads.
 
@@ -17,9 +17,9 @@ or run with one thread, call the body directly. What differs is who calls it:
 
 from __future__ import annotations
 
-from .support_array_ir import ARRAY_IR
-from .support_pool_ir import pool_ir
-from .support_walk_ir import WALK_IR
+from .array_entry_ir import ARRAY_IR
+from .pool_ir import pool_ir
+from .walk_ir import WALK_IR
 
 # ctx slots (contracts §7); a region's state: ctx, body, buffers, dims, total, chunks, shares, the next chunk of each share,
 # how many threads have come for a share, status

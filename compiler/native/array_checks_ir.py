@@ -1,4 +1,4 @@
-"""What the entry for numpy arrays checks (`support_array_ir.py` says when), as LLVM IR.
+"""What the entry for numpy arrays checks (`array_entry_ir.py` says when), as LLVM IR.
 
     @entry_array          an object is the array expected: an argument, or the caller's `out`
     @entry_check          an argument is as its row expects
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..runtime import array_table as layout
+from ...runtime import array_table as layout
 from .entry_ir import CLASS, SAME, arguments_check, every, int_check, load_field, load_slot, load_word
 
 _slot = partial(load_slot, layout.SLOT)

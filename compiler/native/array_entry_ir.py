@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..runtime import array_table as layout
+from ...runtime import array_table as layout
+from .array_checks_ir import ARRAY_CHECKS_IR
 from .entry_ir import CLASS, load_field, load_slot, load_word, perform, release, slow
-from .support_array_checks_ir import ARRAY_CHECKS_IR
 
 _slot = partial(load_slot, layout.SLOT)
 

@@ -1,6 +1,6 @@
 """The host program as LLVM IR: `lamina_main` and `lamina_init` (docs/contracts.md §8).
 
-Both fill an array with the values of all sizes, and hand a table of launches to `lamina_walk` (support_walk_ir.py),
+Both fill an array with the values of all sizes, and hand a table of launches to `lamina_walk` (walk_ir.py),
 which calls the kernels. A launch is {kernel, first operand, operands, first size, sizes}; operands and sizes are
 numbers into one list of buffers and into the array of values. So the code is as long for a thousand launches as for
 one and compiles in milliseconds:
@@ -15,9 +15,9 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..dialects import dims
-from ..dialects.dims import Dim
-from .plan import SPACES
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..plan import SPACES
 
 _parse = functools.lru_cache(maxsize=4096)(dims.parse)
 

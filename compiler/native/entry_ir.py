@@ -1,4 +1,4 @@
-"""What native entries share, as LLVM IR: that for numpy arrays (`support_array_ir.py`) and those of parts under torch.
+"""What native entries share, as LLVM IR: that for numpy arrays (`array_entry_ir.py`) and those of parts under torch.
 
 An entry is a builtin of CPython (`runtime/entry.py`) that reads a table %t of 8-byte slots. Tables differ: functions here
 take `slots`, the numbers of a table's slots by name. A slot that they load has the same name in all tables.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..runtime import gpu_table as layout
+from ...runtime import gpu_table as layout
 from .entry_ir import CLASS, SAME, arguments_check, int_check, load_field, load_slot, load_word, slow
 from .gpu_launch_ir import launch_ir
 
