@@ -95,7 +95,7 @@ def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, A
     outputs, *kernel = w.shape
     if x.dtype not in ("bf16", "f16") or attributes["groups"] != 1 or attributes["transposed"]:
         return False
-    if not isinstance(outputs, int) or outputs % UNIT or w.rank - 2 not in REACH:
+    if not isinstance(outputs, int) or w.rank - 2 not in REACH:
         return False
     if has_short_patches(w) or folding(x, w, attributes) is not None:
         return True

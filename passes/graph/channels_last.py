@@ -197,7 +197,22 @@ class _Walk:
         shape = type_of(weights).shape
         if dims.product(shape[1:-1]) == 1 and set(windows["stride"]) == {1} and not any(windows["padding"]):
             return self._build("linear", image, self._reshape(weights, (shape[0], shape[-1])), bias)
-        return self._build("channels_last_conv", image, weights, bias, **windows)
+        if more := -shape[0] % UNIT:  # whole vectors are written, of which the results are a view
+            weights = self._with_zeros(weights, more)
+            bias = None if bias is None else self._with_zeros(bias, more)
+        made = self._build("channels_last_conv", image, weights, bias, **windows)
+        size = (*type_of(made).shape[:-1], shape[0])
+        return (
+            made
+            if not more
+            else self._build("slice", made, starts=(0,) * len(size), sizes=size, steps=(1,) * len(size))
+        )
+
+    def _with_zeros(self, value: ir.Value, more: Dim) -> ir.Value:
+        """`value` with `more` zeros behind its first dim."""
+        none = (0,) * (type_of(value).rank - 1)
+        value = self._build("pad", value, low=(0, *none), high=(more, *none), value=0.0, mode="constant")
+        return self._build("materialize", value)
 
     def _in_whole_rows(self, weights: ir.Value) -> ir.Value:
         """`[O, kernel…, C]` in rows that begin where the copy engine reads, with zeros between them."""
