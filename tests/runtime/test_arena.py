@@ -27,6 +27,11 @@ def test_a_later_larger_buffer_grows_from_the_last_hole():
     assert plan_offsets([64, 64, 256], [(0, 3), (0, 1), (2, 3)]) == ([0, 64, 64], 320)
 
 
+def test_no_hole_is_left_at_the_peak_where_a_later_buffer_is_larger():
+    # in order of birth the third buffer lies above both others, though the first is dead
+    assert plan_offsets([128, 256, 320], [(0, 1), (1, 2), (2, 3)]) == ([0, 320, 0], 256 + 320)
+
+
 def test_block_grows_and_is_aligned():
     first = thread_arena(100)
     assert first % ALIGN == 0 and thread_arena(50) == first
