@@ -1,11 +1,15 @@
 """Inference of whole models in bf16 on an NVIDIA GPU, beside eager and Inductor.
 
-    python benchmarks/gpu_models.py [--device cpu --small] [--profile] [--seconds 1.5] [--deadline 300] [MODEL …]
+    python benchmarks/gpu_models.py [--device cpu --small] [--profile] [--seconds 1.5] [--deadline 300]
+        [--caches FOLDER [--prepare]] [MODEL …]
 
 Each model lives in a process of its own, so that a fault in one leaves the others alone. First all of them compile with
 Lamina, at once and with empty caches, and are compared with float64; then each in turn is timed against eager; then all
 compile with Inductor, and each in turn is timed against both. A time is that of a call among others in a row on several
 inputs, by CUDA events: what a user gets, launch overhead included. Systems alternate, the median of rounds counts.
+
+With `--prepare` nothing is timed, and what was compiled stays in the caches in FOLDER: a later run with these has warm
+compilers ("compile s" then says how long those take), so that a short lease of a machine suffices.
 """
 
 from __future__ import annotations
@@ -62,7 +66,6 @@ class Model:
             FOLDER.parent / "examples"
         )  # not this folder: transformers would take kernels.py for a package
         import models
-        from models.accuracy import exact_calls
 
         torch.manual_seed(0)
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -73,9 +76,16 @@ class Model:
             made, first = getattr(getattr(models, module), maker)(**{**arguments, **(less if small else {})})
             self.model = made.to(torch.bfloat16).eval()
             self.calls = [self.another(first, i) for i in range(CALLS)]
-            self.exact = exact_calls(self.model, self.calls)
-            self.eager = [self.copied(self.model, a) for a in self.calls]
-        self.systems: dict[str, Callable[..., Any]] = {"eager": self.model}
+        self.systems: dict[str, Callable[..., Any]] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """What the model gives in float64 and in eager, the first system."""
+        from models.accuracy import exact_calls
+
+        self.exact = exact_calls(self.model, self.calls)
+        self.eager = [self.copied(self.model, a) for a in self.calls]
+        self.systems["eager"] = self.model
 
     def another(self, first: Sequence[Any], number: int) -> list[Any]:
         """Other values of the same sizes; positions and masks are kept, the step of a decoder is the next one."""
@@ -147,7 +157,7 @@ class Model:
             repeats[system] = max(1, round(ROUND / CALLS / self.row(system, 1)))
         found: dict[str, list[float]] = {system: [] for system in self.systems}
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(found["eager"]) < 5:
+        while time.perf_counter() < end or min(map(len, found.values())) < 5:
             for system, times in found.items():
                 times.append(self.row(system, repeats[system]))
         return {system: statistics.median(times) * 1e3 for system, times in found.items()}
@@ -168,7 +178,7 @@ class Model:
         return sorted(rows, key=lambda r: -r[2])
 
 
-def serve(name: str, device: str, small: bool, seconds: float) -> None:
+def serve(make: Callable[[str, str, bool], Model], name: str, options: argparse.Namespace) -> None:
     """The process of a model: a command a line on stdin, an answer a line on stdout."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
@@ -185,9 +195,9 @@ def serve(name: str, device: str, small: bool, seconds: float) -> None:
     for line in sys.stdin:
         word, _, rest = line.strip().partition(" ")
         do: dict[str, Callable[[], Any]] = {
-            "make": lambda: model.append(Model(name, device, small)),
+            "make": lambda: model.append(make(name, options.device, options.small)),
             "compile": lambda rest=rest: model[0].compile(rest),
-            "time": lambda: model[0].time(seconds),
+            "time": lambda: model[0].time(options.seconds),
             "profile": lambda rest=rest: model[0].profile(rest),
         }
         with model[0].torch.no_grad() if model else contextlib.nullcontext():
@@ -197,18 +207,19 @@ def serve(name: str, device: str, small: bool, seconds: float) -> None:
 class Process:
     """A model's process as the parent sees it; after a failed step it is left alone."""
 
-    def __init__(self, name: str, options: argparse.Namespace, caches: Path):
+    def __init__(self, script: str, name: str, options: argparse.Namespace, caches: Path):
         folder = caches / name
+        folder.mkdir(parents=True, exist_ok=True)
         environment = {
             **os.environ,
             "LAMINA_CACHE_DIR": str(folder / "lamina"),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
             "TRITON_CACHE_DIR": str(folder / "triton"),
         }
-        command = [sys.executable, __file__, "--serve", name, "--device", options.device]
+        command = [sys.executable, script, "--serve", name, "--device", options.device]
         command += ["--seconds", str(options.seconds), *(["--small"] if options.small else [])]
         self.name, self.deadline, self.lost = name, options.end, ""
-        self.log = open(caches / f"{name}.log", "w+")  # noqa: SIM115
+        self.log = open(folder / "log", "w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
@@ -288,8 +299,8 @@ def shares(name: str, rows: Sequence[tuple[str, int, float]]) -> list[str]:
     return lines + [f"* {us / total:5.1%} {us:8.1f} us, {count} x `{key[:90]}`" for key, count, us in rows[:TOP]]
 
 
-def run(options: argparse.Namespace) -> list[str]:
-    """All models; the lines of the report."""
+def run(options: argparse.Namespace, script: str, table: Callable[[dict[str, dict[str, Any]]], list[str]]) -> list[str]:
+    """All models, each in a process of `script`; the lines of the report."""
     found: dict[str, dict[str, Any]] = {}
     profiles: list[str] = []
     start = time.monotonic()
@@ -297,8 +308,9 @@ def run(options: argparse.Namespace) -> list[str]:
     def say(text: str) -> None:
         print(f"[{time.monotonic() - start:5.1f} s] {text}", flush=True)
 
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
-        processes = [Process(name, options, Path(caches)) for name in options.models or MODELS]
+    with contextlib.ExitStack() as stack:
+        caches = options.caches or stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        processes = [Process(script, name, options, Path(caches)) for name in options.models or options.choice]
         try:
             for process in processes:
                 process.ask("make")
@@ -309,7 +321,7 @@ def run(options: argparse.Namespace) -> list[str]:
                 for name, facts in together(processes, f"compile {backend}").items():
                     found.setdefault(name, {})[backend] = facts
                     say(f"{name} {json.dumps(facts)}")
-                for process in processes:
+                for process in processes if not options.prepare else ():
                     if not process.lost and (times := process.do("time")):
                         found[process.name]["ms"] = times
                         say(f"{process.name} ms { ({n: round(t, 3) for n, t in times.items()}) }")
@@ -325,22 +337,36 @@ def run(options: argparse.Namespace) -> list[str]:
     return table({n: f for n, f in found.items() if "ms" in f}) + profiles
 
 
-def main() -> None:
-    """Run the table, or one model's process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None, choice: Sequence[str]) -> argparse.ArgumentParser:
+    """The command line of a script whose models, of `choice`, live in processes of their own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true", help="tiny models, to try this script")
     parser.add_argument("--profile", action="store_true", help="which of our kernels take the time")
     parser.add_argument("--seconds", type=float, default=1.5, help="of timing, a model")
     parser.add_argument("--deadline", type=float, default=3600, help="seconds after which what is there is reported")
-    parser.add_argument("--output", type=Path, help="a file for the report; default benchmarks/results/gpu_models.md")
-    parser.add_argument("--serve", default="", choices=("", *MODELS), help=argparse.SUPPRESS)
-    parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)}")
-    options = parser.parse_args()
+    parser.add_argument("--caches", type=Path, help="a folder for the compilers' caches, which stays")
+    parser.add_argument("--prepare", action="store_true", help="compile and compare only")
+    parser.add_argument("--output", type=Path, help="a file for the report")
+    parser.add_argument("--serve", default="", choices=("", *choice), help=argparse.SUPPRESS)
+    parser.add_argument("models", nargs="*", help=f"of {', '.join(choice)}")
+    parser.set_defaults(choice=choice)
+    return parser
+
+
+def main(
+    description: str | None = __doc__,
+    choice: Sequence[str] = tuple(MODELS),
+    make: Callable[[str, str, bool], Model] = Model,
+    script: str = __file__,
+    table: Callable[[dict[str, dict[str, Any]]], list[str]] = table,
+) -> None:
+    """Run the table, or one model's process."""
+    options = arguments(description, choice).parse_args()
     if options.serve:
-        return serve(options.serve, options.device, options.small, options.seconds)
+        return serve(make, options.serve, options)
     options.end = time.monotonic() + options.deadline
-    lines = run(options)
+    lines = run(options, script, table)
     print("\n".join(lines))
     if options.output:
         options.output.write_text("\n".join(lines) + "\n")

@@ -1,0 +1,179 @@
+"""Training steps of whole models in bf16 on an NVIDIA GPU, beside eager and Inductor.
+
+    python benchmarks/gpu_training.py [--device cpu --small] [--profile] [--caches FOLDER [--prepare]] [MODEL …]
+
+A step is forward, loss, backward and an AdamW of torch's own fused kernel, which is the same for all: the model with its loss
+is compiled. The optimiser is compiled too and timed alone, against eager's fused one. The gradients of the first step are
+compared with float64, and parameters after a compiled step of the optimiser with those of the fused one on the same gradients.
+Processes, options and clocks are those of gpu_models.py. Models are in `eval` mode: no dropout.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gpu_models
+
+TRAINED = ("bert_base", "gpt2_small", "vit_base", "resnet50")  # the others write a cache
+RATE = 1e-3
+
+
+class Trained:
+    """A copy of a model with its loss and its optimiser."""
+
+    def __init__(self, model: Any, name: str, **optimizer: Any):
+        import torch
+
+        self.model = copy.deepcopy(model)
+        self.loss: Callable[..., Any] = functools.partial(loss, name, self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), RATE, **optimizer)
+
+    def gradients(self, *given: Any) -> list[Any]:
+        """The gradients of a call, which parameters keep until the next one."""
+        self.optimizer.zero_grad()
+        self.loss(*given).backward()
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
+
+    def step(self, *given: Any) -> None:
+        """Forward, backward and the optimiser's step."""
+        self.gradients(*given)
+        self.optimizer.step()
+
+
+def loss(name: str, model: Any, *given: Any) -> Any:
+    """Cross entropy of the next token or of a class; BERT has no head: the mean square of its states."""
+    from torch.nn import functional as F
+
+    outputs = model(*given)
+    first = (outputs[0] if isinstance(outputs, tuple) else outputs).float()
+    if name == "bert_base":
+        return first.square().mean()
+    if name == "gpt2_small":
+        return F.cross_entropy(first[:, :-1].flatten(0, 1), given[0][:, 1:].flatten())
+    return F.cross_entropy(first, first.new_zeros(len(first), dtype=given[0].new_zeros((), dtype=int).dtype))
+
+
+class Training(gpu_models.Model):
+    """One model in its process, trained by each system on a copy of its own."""
+
+    def begin(self) -> None:
+        """Gradients in float64, eager's step and its fused optimiser."""
+        with self.torch.enable_grad():
+            given = self.calls[0]
+            wide = [t.double() if t.is_floating_point() else t for t in given]
+            self.exact = [g.float() for g in Trained(self.model.double(), self.name).gradients(*wide)]
+            self.model.bfloat16()
+            fused = Trained(self.model, self.name, fused=True)
+            self.eager = [g.clone() for g in fused.gradients(*given)]
+            self.eager_peak = self.peak(fused)
+            self.systems["eager"] = fused.step
+            alone = self.with_gradients(fused=True)
+            self.systems["eager optimiser"] = lambda *_: alone.optimizer.step()
+
+    def peak(self, trained: Trained) -> float:
+        """MB that a step's forward and backward take at most beside parameters, gradients and the optimiser's state."""
+        if self.device == "cpu":
+            return math.nan
+        self.torch.cuda.reset_peak_memory_stats()
+        before = self.torch.cuda.memory_allocated()
+        trained.gradients(*self.calls[0])
+        return (self.torch.cuda.max_memory_allocated() - before) / 1e6
+
+    def with_gradients(self, **optimizer: Any) -> Trained:
+        """A copy of the model with eager's first gradients."""
+        made = Trained(self.model, self.name, **optimizer)
+        made.gradients(*self.calls[0])
+        for p, g in zip((p for p in made.model.parameters() if p.grad is not None), self.eager, strict=True):
+            p.grad.copy_(g)
+        return made
+
+    def compile(self, backend: str) -> dict[str, Any]:
+        """Compile the model with its loss, and the optimiser; the seconds of the first step, and errors."""
+        with self.torch.enable_grad():
+            if backend == "lamina":
+                import lamina.frontend.dynamo  # noqa: F401
+            self.torch._dynamo.reset()
+            ours = Trained(self.model, self.name, fused=True)
+            ours.loss = self.torch.compile(ours.loss, backend=backend, dynamic=False)
+            start = time.perf_counter()
+            got = ours.gradients(*self.calls[0])
+            self.synchronize()
+            answer = {"seconds": time.perf_counter() - start}
+            answer |= {"error": apart(got, self.exact), "eager error": apart(self.eager, self.exact)}
+            answer |= {"peak": self.peak(ours), "eager peak": self.eager_peak}
+            self.systems[backend] = ours.step
+            fused, alone = (self.with_gradients(**o) for o in ({"fused": True}, {"capturable": self.device != "cpu"}))
+            step = self.torch.compile(alone.optimizer.step, backend=backend, dynamic=False)
+            start = time.perf_counter()
+            step()
+            self.synchronize()
+            answer["optimizer seconds"] = time.perf_counter() - start
+            fused.optimizer.step()
+            ends = [[p.float() for p in t.model.parameters()] for t in (alone, fused)]
+            answer["optimizer apart"] = apart(*ends)
+            self.systems[f"{backend} optimiser"] = lambda *_: step()
+            if backend == "lamina":
+                import lamina
+
+                stats = lamina.stats()
+                answer["fallback"] = {op: entry["count"] for op, entry in stats["fallback"].items()}
+                answer |= {n: stats[n] for n in ("parts", "kernels", "plain_kernels", "failures", "graph_breaks")}
+            return answer
+
+    def row(self, system: str, repeats: int) -> float:
+        """As for inference, with gradients."""
+        with self.torch.enable_grad():
+            return super().row(system, repeats)
+
+
+def apart(some: list[Any], others: list[Any]) -> float:
+    """The norm of the difference relative to that of `others`."""
+    pairs = [(a.detach().float(), b.detach().float()) for a, b in zip(some, others, strict=True)]
+    off, size = (
+        float(sum(t.square().sum() for t in tensors)) for tensors in ([a - b for a, b in pairs], [b for _, b in pairs])
+    )
+    return math.sqrt(off / size)
+
+
+HEAD = """
+| model | gradients' error | eager's | Lamina ms | eager ms | Inductor ms | eager / Lamina | Inductor / Lamina | MB: Lamina | eager | Inductor | optimiser: Lamina ms | fused ms | Inductor ms | apart | left to torch |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
+""".strip()
+
+
+def table(found: dict[str, dict[str, Any]]) -> list[str]:
+    """The lines of the table, and geometric means."""
+    lines = HEAD.splitlines()
+    for name, facts in found.items():
+        ours, ms = facts["lamina"], facts["ms"]
+
+        def shown(system: str, ms: dict[str, float] = ms) -> str:
+            return f"{ms[system]:.3f}" if system in ms else ""
+
+        left = ", ".join(f"{count} {op.removeprefix('aten.')}" for op, count in ours["fallback"].items())
+        cells = [name, f"{ours['error']:.1e}", f"{ours['eager error']:.1e}"]
+        cells += [shown(s) for s in ("lamina", "eager", "inductor")]
+        cells += [f"{ms[s] / ms['lamina']:.2f}" if s in ms else "" for s in ("eager", "inductor")]
+        cells += [
+            f"{ours['peak']:.0f}",
+            f"{ours['eager peak']:.0f}",
+            f"{facts.get('inductor', {}).get('peak', math.nan):.0f}",
+        ]
+        cells += [shown(f"{s} optimiser") for s in ("lamina", "eager", "inductor")]
+        cells += [f"{ours['optimizer apart']:.1e}", left or "nothing"]
+        lines.append(f"| {' | '.join(cells)} |")
+    for system in ("eager", "inductor"):
+        logs = [math.log(f["ms"][system] / f["ms"]["lamina"]) for f in found.values() if system in f["ms"]]
+        if logs:
+            lines += ["", f"Geometric mean of {system} / Lamina over {len(logs)} models: {math.exp(statistics.mean(logs)):.2f}"]  # fmt: skip
+    return lines
+
+
+if __name__ == "__main__":
+    gpu_models.main(__doc__, TRAINED, Training, __file__, table)
