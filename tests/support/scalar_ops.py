@@ -90,6 +90,10 @@ def _shift(f: Any) -> Any:
     return lambda a, b: f(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1))
 
 
+def _wide_bits(x: np.ndarray) -> np.ndarray:
+    return _unsigned(x).astype(np.uint64)
+
+
 FUNCTIONS: dict[str, Any] = {
     "addi": np.add, "subi": np.subtract, "muli": np.multiply, "addf": np.add, "subf": np.subtract, "mulf": np.multiply,
     "divf": np.divide, "negf": np.negative, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
@@ -99,6 +103,7 @@ FUNCTIONS: dict[str, Any] = {
     "floordivsi": lambda a, b: np.floor_divide(a, np.where(b == 0, 1, b)),
     "shli": _shift(np.left_shift), "shrsi": _shift(np.right_shift),
     "shrui": _shift(lambda a, b: _unsigned(a) >> _unsigned(b)),
+    "intr.fshr": lambda high, low, n: (_wide_bits(high) << 32 | _wide_bits(low)) >> (_unsigned(n) % 32).astype(np.uint64),
     "maxsi": np.maximum, "minsi": np.minimum,
     "maxui": lambda a, b: np.maximum(_unsigned(a), _unsigned(b)),
     "minui": lambda a, b: np.minimum(_unsigned(a), _unsigned(b)),
