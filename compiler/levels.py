@@ -71,7 +71,9 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
         found = f"lamina-recognize-composites{{attention={'f16,bf16' if target.attends else 'none'}}}"
         changed = {"lamina-recognize-composites": found}
         left_out = {"lamina-pack-weights", "lamina-split-reductions"}
-        if not target.convolves:
+        if target.convolves:
+            changed["lamina-lower-transposed-conv"] = "lamina-lower-transposed-conv{last=true}"
+        else:
             left_out.add("lamina-channels-last")
         changed["lamina-form-kernels"] = f"lamina-form-kernels{{turned={str(target.attends).lower()} gpu=true}}"
         if not target.attends:

@@ -89,20 +89,25 @@ def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, A
     """True for a `conv` of `x` and `w` that is fast with channels last: by tensor cores and a copy engine, or depthwise.
 
     Few channels leave tensor cores idle, but such layers are bound by memory, and images would have to be turned for others.
+    A transposed one becomes convolutions of parts of its kernel, which suit where all of it does.
     """
     if suits_depthwise(x, w, attributes):
         return True
-    outputs, *kernel = w.shape
-    if x.dtype not in ("bf16", "f16") or attributes["groups"] != 1 or attributes["transposed"]:
+    transposed = attributes["transposed"]
+    outputs, channels, *kernel = w.shape if not transposed else (w.shape[1], w.shape[0], *w.shape[2:])
+    if x.dtype not in ("bf16", "f16") or attributes["groups"] != 1:
         return False
     if not isinstance(outputs, int) or w.rank - 2 not in REACH:
         return False
-    if has_short_patches(w) or folding(x, w, attributes) is not None:
+    if not transposed and (has_short_patches(w) or folding(x, w, attributes) is not None):
         return True
-    sizes = [k for k in kernel if isinstance(k, int)]
-    if len(sizes) < len(kernel) or sizes[0] % UNIT or prod(sizes[1:]) > MOST_TAPS:
+    sizes = [k for k in (channels, *kernel) if isinstance(k, int)]
+    if len(sizes) <= len(kernel) or sizes[0] % UNIT or prod(sizes[1:]) > MOST_TAPS:
         return False
-    return windows_fit(sizes[1:], attributes["stride"], attributes["padding"], attributes["dilation"])
+    stride, padding, dilation = (attributes[name] for name in ("stride", "padding", "dilation"))
+    if transposed:
+        stride, padding = (1,) * len(kernel), tuple((k - 1) * d for k, d in zip(sizes[1:], dilation))
+    return windows_fit(sizes[1:], stride, padding, dilation)
 
 
 def has_short_patches(w: TensorType) -> bool:

@@ -62,9 +62,10 @@ class Few(nn.Module):
 class Levels(nn.Module):
     """A U-Net's two levels: a pool, a transposed convolution, a concatenation."""
 
-    def __init__(self):
+    def __init__(self, kernel, padding=0):
         super().__init__()
-        self.down, self.up = nn.Conv2d(16, 32, 3, padding=1), nn.ConvTranspose2d(32, 32, 2, 2)
+        self.down = nn.Conv2d(16, 32, 3, padding=1)
+        self.up = nn.ConvTranspose2d(32, 32, kernel, 2, padding, output_padding=kernel % 2)
         self.deep, self.last = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(64, 32, 3, padding=1)
 
     def forward(self, x):
@@ -132,7 +133,8 @@ CASES = {
     "stem by 1": (Stem(3, 1, 1), (1, 3, 9, 8)),
     "stem by 3": (Stem(5, 3, 0), (1, 3, 20, 17)),
     "few outputs": (Few(), (2, 16, 6, 7)),
-    "levels": (Levels(), (1, 16, 8, 6)),
+    "levels": (Levels(2), (1, 16, 8, 6)),
+    "levels, odd": (Levels(3, 1), (1, 16, 8, 6)),
     "resized": (Resized(), (2, 16, 6, 7)),
     "excited": (Excited(), (2, 16, 6, 7)),
     "groups": (Inverted(4), (2, 16, 6, 7)),
@@ -197,6 +199,13 @@ def test_a_pool_writes_channels_last():
     assert roots(flows) == [["pad"], ["channels_last_conv"], ["max_pool"], ["linear"], ["mean"]]
 
 
+def test_a_transposed_convolution_keeps_channels_last():
+    """It is a linear layer, whose phases are put in place by the concatenation that the next convolution reads."""
+    _, flows, _ = lowered(Levels(2), torch.randn(1, 16, 8, 6).bfloat16())
+    steps = [["channels_last_conv"], ["max_pool"], ["channels_last_conv"], ["linear"], [], ["channels_last_conv"]]
+    assert roots(flows)[1:-1] == steps
+
+
 def test_a_resized_image_keeps_channels_last():
     _, flows, _ = lowered(Resized(), torch.randn(2, 16, 6, 7).bfloat16())
     assert roots(flows) == [[], ["channels_last_conv"], ["index", "index"], ["linear"], []]
@@ -229,7 +238,10 @@ def attributes(**changed):
         (("bf16", (2, 64, 8, 8)), (64, 1, 3, 3), {"groups": 64}, True),
         (("bf16", (2, 64, 8, 8)), (128, 1, 3, 3), {"groups": 64}, False),
         (("bf16", (2, 64, 8, 8)), (64, 1, 9, 9), {"groups": 64}, False),
-        (("bf16", (2, 64, 8, 8)), (64, 64, 3, 3), {"transposed": True}, False),
+        (("bf16", (2, 64, 8, 8)), (64, 12, 3, 3), {"stride": (2, 2), "transposed": True}, True),
+        (("f32", (2, 64, 8, 8)), (64, 64, 2, 2), {"stride": (2, 2), "transposed": True}, False),
+        (("bf16", (2, 3, 8, 8)), (3, 64, 2, 2), {"stride": (2, 2), "transposed": True}, False),
+        (("bf16", (2, 64, 8, 8)), (64, 1, 2, 2), {"groups": 64, "transposed": True}, False),
         (("bf16", (2, 60, 8, 8)), (64, 60, 3, 3), {}, False),
         (("bf16", (2, 64, 8, 8)), (10, 64, 3, 3), {}, True),
         (("bf16", (2, 8, 8, 8)), (16, 8, 1, 1), {}, True),
