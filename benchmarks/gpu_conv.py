@@ -1,8 +1,8 @@
 """Convolutions of bf16 on a GPU against cuDNN (eager) and Inductor: python benchmarks/gpu_conv.py [--inductor] [--json F]
 
 Images have their channels last in memory, as cuDNN's fastest kernels want them. `conv` is the convolution alone, `layer` one of
-ResNet-50 with what follows it: a channel's scale and shift in f32 (batch norm), the sum with another image, and relu. Each line is checked first, as in
-gpu_matmul.py, and timed as there.
+ResNet-50 with what follows it: a channel's scale and shift in f32 (batch norm), the sum with another image, and relu. `transposed` ones make an image
+of `stride` times the size. Each line is checked first, as in gpu_matmul.py, and timed as there.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ class Case:
         return f"{self.kind} {shape}, {self.kernel}² by {self.stride}"
 
     @property
+    def multiplications(self) -> int:
+        """Of all images."""
+        places = self.size if self.kind == "transposed" else self.out
+        return self.images * places**2 * self.outputs * self.read * self.kernel**2
+
+    @property
     def read(self) -> int:
         """The channels that a result reads."""
         return 1 if self.kind == "depthwise" else self.inputs
@@ -46,12 +52,21 @@ class Case:
     @property
     def out(self) -> int:
         """The side of the result."""
+        if self.kind == "transposed":
+            return self.size * self.stride
         return (self.size + 2 * (self.kernel // 2) - self.kernel) // self.stride + 1
 
 
 def conv(x: torch.Tensor, w: torch.Tensor, stride: int, groups: int = 1) -> torch.Tensor:
     """A convolution with "same" padding."""
     return F.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2, groups=groups)
+
+
+def transposed(x: torch.Tensor, w: torch.Tensor, stride: int) -> torch.Tensor:
+    """A transposed convolution, padded so that the result is `stride` times as large."""
+    padding = (w.shape[-1] - stride + 1) // 2
+    extra = 2 * padding + stride - w.shape[-1]
+    return F.conv_transpose2d(x, w, stride=stride, padding=padding, output_padding=extra)
 
 
 def layer(
@@ -67,6 +82,7 @@ KINDS: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
     "conv": (conv, ""),
     "layer": (layer, "vvz"),
     "depthwise": (lambda x, w, stride: conv(x, w, stride, w.shape[0]), ""),
+    "transposed": (transposed, ""),
 }
 # size, channels in and out, kernel, stride: the different convolutions of ResNet-50
 RESNET = (
@@ -83,7 +99,16 @@ OTHERS = (
     Case("conv", 224, 3, 64, 3, images=16),
     Case("conv", 80, 96, 96, 3, images=8),
     Case("layer", 56, 96, 192, 2, 2, images=32),
+    Case("conv", 224, 3, 16, 3, 2, images=32),
+    Case("conv", 128, 64, 2, 1, images=8),
+    Case("conv", 128, 64, 2, 3, images=8),
 )
+TRANSPOSED = tuple(
+    Case("transposed", size, inputs, outputs, kernel, stride, images=8)
+    for size, inputs, outputs, kernel, stride in (
+        (64, 256, 128, 2, 2), (32, 512, 256, 2, 2), (64, 128, 64, 4, 2), (64, 128, 64, 3, 2), (32, 64, 64, 8, 4),
+    )
+)  # fmt: skip
 DEPTHWISE = tuple(
     Case("depthwise", size, channels, channels, kernel, stride)
     for size, channels, kernel, stride in ((56, 96, 7, 1), (14, 384, 7, 1), (112, 96, 3, 2), (28, 240, 5, 1))
@@ -93,6 +118,7 @@ GROUPS = {
     "layer": tuple(Case("layer", *given) for given in RESNET if given[3] > 1 or given[1] > 3),
     "others": OTHERS,
     "depthwise": DEPTHWISE,
+    "transposed": TRANSPOSED,
 }
 
 
@@ -100,7 +126,8 @@ def operands(case: Case) -> Tensors:
     """Random operands; weights keep the result's scale at 1."""
     c = case
     image = torch.randn(c.images, c.inputs, c.size, c.size, device="cuda")
-    weights = torch.randn(c.outputs, c.read, c.kernel, c.kernel, device="cuda") / math.sqrt(c.read * c.kernel**2)
+    channels = (c.inputs, c.outputs) if c.kind == "transposed" else (c.outputs, c.read)
+    weights = torch.randn(*channels, c.kernel, c.kernel, device="cuda") / math.sqrt(c.read * c.kernel**2)
     more = {"v": (c.outputs, 1, 1), "z": (c.images, c.outputs, c.out, c.out)}
     given = [image, weights, *(torch.randn(more[n], device="cuda") for n in KINDS[c.kind][1])]
     return [t.bfloat16().to(memory_format=LAST) if t.dim() == 4 else t for t in given]
@@ -134,7 +161,7 @@ def measure(case: Case, inductor: bool, check: bool) -> dict[str, Any]:
         systems["eager"] = function
         if inductor:
             systems["inductor"] = torch.compile(function, backend="inductor", dynamic=False)
-        work = 2 * case.images * case.out**2 * case.outputs * case.read * case.kernel**2
+        work = 2 * case.multiplications
         calls = max(4, min(40, int(2e-3 / (work / 5e14 + size / 4e12 + 2e-6))))
         times = interleaved({n: Captured(f, sets, calls) for n, f in systems.items()}, rounds=9)
     best = min(t for n, t in times.items() if n != "lamina")
@@ -163,7 +190,7 @@ def main() -> None:
     parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--json", default="")
     parser.add_argument("--check", action="store_true", help="errors only")
-    parser.add_argument("--only", default="", help="groups: conv, layer, others, depthwise")
+    parser.add_argument("--only", default="", help="groups: conv, layer, others, depthwise, transposed")
     given = parser.parse_args()
     import lamina
     import lamina.frontend.dynamo  # noqa: F401
