@@ -75,7 +75,11 @@ def graph_pipeline(target: Target) -> tuple[str, ...]:
             changed["lamina-lower-transposed-conv"] = "lamina-lower-transposed-conv{last=true}"
         else:
             left_out.add("lamina-channels-last")
-        changed["lamina-form-kernels"] = f"lamina-form-kernels{{turned={str(target.attends).lower()} gpu=true}}"
+        stacked = f"stacked={str(target.stacks).lower()}"
+        changed["lamina-split-init"] = f"lamina-split-init{{{stacked}}}"
+        changed["lamina-form-kernels"] = (
+            f"lamina-form-kernels{{turned={str(target.attends).lower()} gpu=true {stacked}}}"
+        )
         if not target.attends:
             left_out.add("lamina-store-by-tokens")
         return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)

@@ -68,6 +68,11 @@ class NvptxTarget(GpuTarget):
         """Convolutions with channels last need the copy engine's im2col mode and warpgroup products."""
         return {"tma", "wgmma"} <= self.gpu_features
 
+    @property
+    def stacks(self) -> bool:
+        """The copy engine's descriptors are chosen by the tile, of products that read both operands by it."""
+        return {"tma", "wgmma"} <= self.gpu_features
+
     def emit(self, llvm_ir: str) -> bytes:
         """The container of one kernel: its stages, PTX, and a cubin where ptxas is found."""
         from .gpu_container import pack

@@ -91,6 +91,11 @@ class Target:
         return False
 
     @property
+    def stacks(self) -> bool:
+        """True if products read weights that were put one below another where each lies."""
+        return False
+
+    @property
     def packed(self) -> tuple[str, ...]:
         """The dtypes whose operands products pack, so that computing them on the way is free."""
         # dot products and squares of bf16 read both operands from memory

@@ -33,11 +33,14 @@ _RANK = {"rows": 1, "pointwise": 2}  # roots come first
 
 
 @register
-def form_kernels(module: ir.Module, turned: bool = False, packed: tuple[str, ...] = (), gpu: bool = False) -> None:
+def form_kernels(
+    module: ir.Module, turned: bool = False, packed: tuple[str, ...] = (), gpu: bool = False, stacked: bool = False
+) -> None:
     """Give every op that computes something the number of its kernel, in an order that can run.
 
     `turned`: the emitter of attention can store its result with the dims permuted. `packed`: the dtypes whose operands
     products pack, and may compute at that. `gpu`: short chains on small tensors are computed again by who reads them.
+    `stacked`: products read weights one below another where each lies (`stacked_weights.py`).
 
     Before:
     ```mlir
@@ -57,15 +60,17 @@ def form_kernels(module: ir.Module, turned: bool = False, packed: tuple[str, ...
     with module.context:
         i64 = ir.IntegerType.get_signless(64)
         for function in entry_functions(module):
-            groups = group_ops(read_function(function), turned, frozenset(packed), gpu)
+            groups = group_ops(read_function(function), turned, frozenset(packed), gpu, stacked)
             for number, group in enumerate(groups.ordered()):
                 for node in group.members:
                     node.op.attributes["lamina.kernel"] = ir.IntegerAttr.get(i64, number)
 
 
-def group_ops(flow: Dataflow, turned: bool = False, packed: frozenset[str] = frozenset(), gpu: bool = False) -> Groups:
+def group_ops(
+    flow: Dataflow, turned: bool = False, packed: frozenset[str] = frozenset(), gpu: bool = False, stacked: bool = False
+) -> Groups:
     """Group the ops of one function; options as of `form_kernels`."""
-    former = _Former(flow, turned, packed, gpu)
+    former = _Former(flow, turned, packed, gpu, stacked)
     for node in flow.nodes:
         if former.uses.is_grouped(node):
             former.place(node)
@@ -74,9 +79,9 @@ def group_ops(flow: Dataflow, turned: bool = False, packed: frozenset[str] = fro
 
 
 class _Former:
-    def __init__(self, flow: Dataflow, turned: bool, packed: frozenset[str], gpu: bool):
+    def __init__(self, flow: Dataflow, turned: bool, packed: frozenset[str], gpu: bool, stacked: bool):
         self.flow, self.packed = flow, packed
-        self.uses = Uses(flow)
+        self.uses = Uses(flow, stacked)
         self.groups = Groups()
         self.rules = Rules(flow, self.uses, self.groups, turned, gpu)
 

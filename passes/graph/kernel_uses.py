@@ -5,20 +5,22 @@ from __future__ import annotations
 from ...dialects.record import TensorType
 from .dataflow import Dataflow, Node
 from .kernel_costs import grows, is_cheap, is_creation, is_leaf, reads_buffer
+from .stacked_weights import is_stacked
 
 _RECOMPUTE_READERS = 2
 _RECOMPUTE_OPS = 4
 
 
 class Uses:
-    """Facts of one function: free ops, the ops that get a kernel, and their readers.
+    """Facts of one function: free ops, the ops that get a kernel, and their readers; `stacked` as of `form_kernels`.
 
     `strict[v]` are the grouped ops that read `v`, directly or through free ops; `returned` are the values that the
     function returns directly or through views.
     """
 
-    def __init__(self, flow: Dataflow):
+    def __init__(self, flow: Dataflow, stacked: bool = False):
         self.flow = flow
+        self._stacks = {n for n in flow.nodes if is_stacked(flow, n)} if stacked else set[Node]()
         self._free: set[Node] = set()
         self._sources: dict[Node, list[int]] = {}
         self._recomputed: dict[Node, int] = {}  # free pointwise ops: how many ops computing one again takes
@@ -29,6 +31,7 @@ class Uses:
             type = flow.types[node.results[0]] if node.results else TensorType("f32", ())
             if node.category == "view" or is_creation(node, type):
                 self._free.add(node)
+        self._free |= self._stacks
         self._find_returned()
         self._find_recomputed()
         self._find_strict()
@@ -45,7 +48,9 @@ class Uses:
                 if v is None:
                     continue
                 if reads_buffer(node, i):
-                    found[self.flow.base(v)] = None
+                    base = self.flow.base(v)
+                    producer = self.flow.producer[base]
+                    found.update(dict.fromkeys(producer.inputs if producer in self._stacks else [base]))  # type: ignore[union-attr]
                     continue
                 producer = self.flow.producer[v]
                 if producer is None or producer not in self._free:
@@ -135,5 +140,5 @@ class Uses:
 
     def _require_memory(self, value: int) -> None:
         producer = self.flow.producer[self.flow.base(value)]
-        if producer is not None and producer in self._free:
+        if producer is not None and producer in self._free and producer not in self._stacks:
             self._stored.add(producer)

@@ -14,16 +14,18 @@ from ..registry import register
 from .dataflow import Dataflow, Node, functions, read_function
 from .dce import dce
 from .kernel_costs import is_cheap, is_creation, reads_buffer
+from .stacked_weights import is_stacked
 
 _LARGEST = 1 << 28  # bytes of one result that is kept between calls though no weight is as large
 
 
 @register
-def split_init(module: ir.Module) -> None:
+def split_init(module: ir.Module, stacked: bool = False) -> None:
     """Split `@main`: ops on weights and literals go to `@init`, and `@main` reads their results as `lamina.persistent`.
 
     Views stay in `@main` (they are free), and so do cheap ops that would only make a buffer larger (casting a bf16 weight
-    to f32, adding a row to a column). Nothing with a symbolic size moves, because `@init` knows no sizes.
+    to f32, adding a row to a column). Nothing with a symbolic size moves, because `@init` knows no sizes. `stacked`: weights
+    one below another stay too where the product reads each where it lies (`stacked_weights.py`).
 
     Before:
     ```mlir
@@ -49,7 +51,7 @@ def split_init(module: ir.Module) -> None:
     if "main" not in entries or "init" in entries:
         return
     flow = read_function(entries["main"])
-    kept = _Split(flow).choose()
+    kept = _Split(flow, stacked).choose()
     if not kept:
         return
     with module.context, ir.Location.unknown():
@@ -65,8 +67,8 @@ def split_init(module: ir.Module) -> None:
 
 
 class _Split:
-    def __init__(self, flow: Dataflow):
-        self.flow = flow
+    def __init__(self, flow: Dataflow, stacked: bool):
+        self.flow, self.stacked = flow, stacked
         self.early = flow.constant_nodes(lambda node: node.name != "persistent" and self._is_static(node))
 
     def choose(self) -> list[int]:
@@ -106,6 +108,8 @@ class _Split:
 
     def _stays(self, node: Node, in_memory: bool) -> bool:
         """True if `@main` should rather compute `node` each time."""
+        if self.stacked and is_stacked(self.flow, node):
+            return True
         size = _bytes(self.flow.types[node.results[0]]) or 0
         if in_memory:
             return size > max(_LARGEST, self._operand_bytes(node))

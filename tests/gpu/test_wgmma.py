@@ -23,6 +23,7 @@ from lamina.passes.gpu.hopper.wgmma import ROW_BYTES, SharedTile, position
 from lamina.passes.gpu.matmul.operands import place_operands
 from lamina.passes.gpu.matmul.patch_operands import PatchOperand, place_patches
 from lamina.passes.gpu.matmul.problem import read_product
+from lamina.passes.gpu.matmul.stack import Stack, find_stack, place_stack
 from lamina.passes.gpu.matmul.tiles import (
     CONFIGURATIONS,
     HOPPER,
@@ -206,7 +207,7 @@ def emulated(text, given):
         (op,) = kernels(module)
         made = GpuKernel(TensorGraph(op))
         p = read_product(made.graph)
-        operands = place_patches(p) or place_operands(made, p)
+        operands = place_patches(p) or place_stack(made, p) or place_operands(made, p)
         wgmma = WgmmaProduct(made, p, *operands, TILES[p.dtype], None)
         wgmma.stage.op.erase()
         inputs, result = list(made.graph.inputs), tuple(p.result)
@@ -222,6 +223,8 @@ def emulated(text, given):
         for number in range(*wgmma._range(part)):
             blocks = []
             for operand, shape, first in zip(operands, wgmma.shapes, (row, column)):
+                if isinstance(operand, Stack):
+                    operand, first = operand.parts[operand.number(first)], operand.own(first)
                 source = (
                     buffers[operand.source] if isinstance(operand.source, int) else given[inputs.index(operand.source)]
                 )
@@ -328,6 +331,52 @@ def test_sums_of_float8_are_added_after_each_block():
         tiles = choose_tiles(m, n, 2048, 1, float8=True)
         registers = {1: 232, 2: 232, 3: 160}[tiles.consumers]
         assert tiles.promote == 1 and (tiles.rows // 64 * tiles.n + tiles.columns) // 2 + 16 <= registers
+
+
+def stacked(rows, k, m=70, dtype="bf16"):
+    """A linear layer on matrices one below another, as text."""
+    n, whole = sum(rows), tensor(dtype, (sum(rows), k))
+    lines = [f"%b0 = tensor.empty() : {whole}"]
+    for i, r in enumerate(rows):
+        place = f"[{sum(rows[:i])}, 0] [{r}, {k}] [1, 1]"
+        lines.append(
+            f"%b{i + 1} = tensor.insert_slice %{i + 1} into %b{i}{place} : {tensor(dtype, (r, k))} into {whole}"
+        )
+    types = f"({tensor(dtype, (m, k))}, {whole}) -> {tensor(dtype, (m, n))}"
+    lines += [f'%y = "lamina.linear"(%0, %b{len(rows)}) : {types}', f"return %y : {tensor(dtype, (m, n))}"]
+    return kernel("matmul", [(dtype, (m, k)), *((dtype, (r, k)) for r in rows)], [(dtype, (m, n))], "\n".join(lines))
+
+
+def test_each_tile_reads_the_matrix_that_its_columns_are_of():
+    rng = np.random.default_rng(0)
+    shapes = [(70, 40), (192, 40), (64, 40), (128, 40)]
+    x, *parts = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in shapes)
+    exact = x.astype(np.float64) @ np.concatenate(parts).astype(np.float64).T
+    np.testing.assert_allclose(emulated(stacked((192, 64, 128), 40), [x, *parts]), exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows, k, dtype", [((128, 256), 36, "bf16"), ((128, 256), 40, "f32")])
+def test_what_no_copy_engine_reads_is_no_stack(rows, k, dtype):
+    """Rows with a pitch of no 16 bytes, and f32, whose planes are copies."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(stacked(rows, k, dtype=dtype))
+        (op,) = kernels(module)
+        made = GpuKernel(TensorGraph(op))
+        assert find_stack(made.graph, read_product(made.graph)) is None
+
+
+def test_no_tile_reaches_into_the_next_matrix():
+    for m, rows in itertools.product(
+        (1, 70, 2048, 4096), ((768, 768, 768), (2048, 1024, 1024), (128, 256), (640, 128))
+    ):
+        with context(), ir.Location.unknown():
+            module = ir.Module.parse(stacked(rows, 1024, m))
+            (op,) = kernels(module)
+            made = GpuKernel(TensorGraph(op))
+            found = find_stack(made.graph, read_product(made.graph))
+            assert found is not None
+            tiles = choose_tiles(m, sum(rows), 1024, 1, unit=found.unit)
+            assert all(r % tiles.n == 0 for r in rows)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])

@@ -32,6 +32,7 @@ from .problem import Product, read_product
 from .rows import RowsProduct
 from .rows import suits as suits_rows
 from .simt import SimtProduct
+from .stack import Stack, find_stack, place_stack
 from .sums import emit_sums, sums_pitch
 from .tiles import choose_tiles, choose_warp_tiles
 from .waves import WaveProduct
@@ -79,7 +80,7 @@ def _emit(kernel: GpuKernel, product: Product, wgmma: bool, matrix: str) -> None
         return
     few = isinstance(product.m, int) and product.m <= FEW
     factors = product.dtype in ("bf16", "f16") or product.tf32 and product.dtype == "f32" and not few
-    tensor_cores = wgmma and factors and in_place(product, product.b, product.n) is not None
+    tensor_cores = wgmma and factors and _reads_in_place(kernel, product)
     if product.float8 and not wgmma:
         unit = unit_for(matrix, "f8")
         assert unit is not None, "other operands of 8 bits are widened before"
@@ -129,16 +130,22 @@ def _copies_much(p: Product) -> bool:
 def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     """Operands, the product, and the sums of its parts where K is split."""
     p = product
-    a, b = place_patches(p) or place_operands(kernel, p)
+    a, b = place_patches(p) or place_stack(kernel, p) or place_operands(kernel, p)
     plain = list(kernel.graph.results) == [p.root.results[0]]
     wide = p.tf32 and p.dtype == "f32"
-    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, bool(p.float8), wide)
+    unit = b.unit if isinstance(b, Stack) else 0
+    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, bool(p.float8), wide, unit)
     sums = _new_sums(kernel, p, tiles.splits)
     emitted = WgmmaProduct(kernel, p, a, b, tiles, sums)
     kernel.apart = isinstance(a, Operand) and not p.float8 and emitted.is_long
     emitted.emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
+
+
+def _reads_in_place(kernel: GpuKernel, p: Product) -> bool:
+    """True if the copy engine reads B where it lies."""
+    return in_place(p, p.b, p.n) is not None or find_stack(kernel.graph, p) is not None
 
 
 def _emit_multistage(kernel: GpuKernel, product: Product) -> None:

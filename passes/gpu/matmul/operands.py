@@ -32,7 +32,7 @@ from ..stored import Stored
 from ..thread_values import LANE, ThreadValues, divisible
 from .conv_product import PatchRows
 from .patch_rows import emit_patch_rows
-from .problem import Product, Side
+from .problem import Product, Side, Strides
 
 THREADS = 256
 TURN = 32  # rows and columns of a tile that is turned
@@ -111,8 +111,11 @@ def place_operand(
 def in_place(product: Product, side: Side, rows: Dim, may_turn: bool = True) -> Operand | None:
     """The operand where it lies, if the copy engine can read it there."""
     strides = side.strides()
-    if strides is None:
-        return None
+    return None if strides is None else matrix_in_place(product, side, strides, rows, may_turn)
+
+
+def matrix_in_place(product: Product, side: Side, strides: Strides, rows: Dim, may_turn: bool = True) -> Operand | None:
+    """The operand whose elements lie at `strides`, if the copy engine can read it there."""
     stored = str(ir.RankedTensorType(strides.base.type).element_type)
     if stored != _dtype(side):
         return None

@@ -153,13 +153,13 @@ WARP_PROMOTED = (
 
 def choose_tiles(
     m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False, plain: bool = False,
-    float8: bool = False, wide: bool = False,
+    float8: bool = False, wide: bool = False, unit: int = 0,
 ) -> Tiles:  # fmt: skip
     """The fastest configuration by the model.
 
     `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks;
     `plain` if nothing is fused to the product; `float8` if sums of each block are added in full f32; `wide` if results
-    are of 32 bits, which take twice as long to write.
+    are of 32 bits, which take twice as long to write; `unit` if the columns of a tile must divide it.
     """
     sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
     promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if promoted else int(float8)
@@ -167,6 +167,8 @@ def choose_tiles(
     unpromoted = (*CONFIGURATIONS, *SHARING, *(ALTERNATING if plain else ()))
     for tiles in PROMOTED if promoted else FLOAT8 if float8 else unpromoted:
         if turned and tiles.n % 64 or not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
+            continue
+        if unit % tiles.n:
             continue
         if tiles.alternating and count_tiles(tiles, *sizes[:2]) * sizes[3] <= SMS:
             continue  # each block has one tile

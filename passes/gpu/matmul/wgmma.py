@@ -30,10 +30,11 @@ from .epilogue import Epilogue, Limits
 from .operands import Operand
 from .patch_operands import PatchOperand, TapOperand
 from .problem import Product
+from .stack import Stack
 from .sums import keep_sums
 from .tiles import Tiles, place_tile
 
-AnyOperand = Operand | PatchOperand | TapOperand
+AnyOperand = Operand | PatchOperand | TapOperand | Stack
 # of a thread of the producer and of a consumer, by the number of consumers; all threads start with the same number
 _REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 SM_REGISTERS = 1 << 16
@@ -78,7 +79,9 @@ class WgmmaProduct:
     def emit(self) -> None:
         """Write the stage."""
         descriptors = [
-            self.stage.descriptor(o.entry(o.role(self.stage), shape.box))
+            o.descriptors(self.stage, shape.box)
+            if isinstance(o, Stack)
+            else [self.stage.descriptor(o.entry(o.role(self.stage), shape.box))]
             for o, shape in zip(self.operands, self.shapes)
         ]
         registers = _REGISTERS[self.tiles.consumers]
@@ -111,12 +114,16 @@ class WgmmaProduct:
         return dims.floordiv(total * part, splits), dims.floordiv(total * (part + 1), splits)
 
     # -- the producer ----------------------------------------------------------------------------------------------
-    def _produce(self, descriptors: Sequence[ir.Value]) -> None:
+    def _produce(self, descriptors: Sequence[Sequence[ir.Value]]) -> None:
         b, ring = self.b, self.ring
 
         def tile(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             batch, row, column, part = self._place(unit)
-            row, column = self._rows(row)[0], self._columns(column)[0]
+            firsts = self._rows(row)[0], self._columns(column)[0]
+            sources = [
+                o.part(self.stage, given, first) if isinstance(o, Stack) else (given[0], first)
+                for o, given, first in zip(self.operands, descriptors, firsts)
+            ]
             low, high = self._range(part)
 
             def block(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
@@ -124,7 +131,7 @@ class WgmmaProduct:
                 self.ptx.mbarrier_wait(ring.empty(at), state[1])
                 self.ptx.mbarrier_expect(ring.full(at), self.shapes[0].copied_bytes + self.shapes[1].copied_bytes)
                 start: Dim = ring.stage_bytes * at
-                for operand, shape, descriptor, first in zip(self.operands, self.shapes, descriptors, (row, column)):
+                for operand, shape, (descriptor, first) in zip(self.operands, self.shapes, sources):
                     self._copy(operand, shape, descriptor, batch, first, number, start, ring.full(at))
                     start = start + shape.bytes
                 return ring.advance(*state)
