@@ -8,6 +8,7 @@ Lamina, at once and with empty caches, and are compared with float64; then each 
 compile with Inductor, and each in turn is timed against both. A time is that of a call among others in a row on several
 inputs, by CUDA events: what a user gets, launch overhead included. Systems alternate, the median of rounds counts.
 
+MB is the peak of torch's allocator in a call beyond the weights: results, activations, and weights that a system keeps in another form.
 With `--prepare` nothing is timed, and what was compiled stays in the caches in FOLDER: a later run with these has warm
 compilers ("compile s" then says how long those take), so that a short lease of a machine suffices.
 """
@@ -107,6 +108,18 @@ class Model:
         if self.device != "cpu":
             self.torch.cuda.synchronize()
 
+    def allocated(self) -> int:
+        """Bytes of torch's allocator that are in use."""
+        return 0 if self.device == "cpu" else self.torch.cuda.memory_allocated()
+
+    def peak(self, function: Callable[..., Any], before: int) -> float:
+        """MB that are in use at most while a call runs, beyond `before`: what a system keeps, and its results, included."""
+        if self.device == "cpu":
+            return math.nan
+        self.torch.cuda.reset_peak_memory_stats()
+        function(*self.calls[0])
+        return (self.torch.cuda.max_memory_allocated() - before) / 1e6
+
     def compile(self, backend: str) -> dict[str, Any]:
         """Compile with empty caches; the seconds of the first call, and how far the outputs are from float64."""
         from models.accuracy import compare
@@ -116,13 +129,14 @@ class Model:
         self.torch._dynamo.reset()
         compiled = self.torch.compile(self.model, backend=backend, dynamic=False)
         self.synchronize()
-        start = time.perf_counter()
+        before, start = self.allocated(), time.perf_counter()
         compiled(*self.calls[0])
         self.synchronize()
         seconds = time.perf_counter() - start
         found = compare([self.copied(compiled, a) for a in self.calls], self.eager, self.exact)
         self.systems[backend] = compiled
         answer = {"seconds": seconds, "error": found.error, "eager error": found.eager, "faults": found.faults}
+        answer |= {"MB": self.peak(compiled, before), "eager MB": self.peak(self.model, self.allocated())}
         if backend == "lamina":
             import lamina
 
@@ -268,8 +282,8 @@ def together(processes: Sequence[Process], command: str) -> dict[str, Any]:
 
 
 HEAD = """
-| model | error | eager's error | Lamina ms | eager ms | Inductor ms | eager / Lamina | Inductor / Lamina | compile s | Inductor's | kernels (plain) | left to torch |
-|---|---|---|---|---|---|---|---|---|---|---|---|
+| model | error | eager's error | Lamina ms | eager ms | Inductor ms | eager / Lamina | Inductor / Lamina | compile s | Inductor's | MB | eager's | Inductor's | kernels (plain) | left to torch |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """.strip()
 
 
@@ -283,6 +297,7 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
         cells = [name, f"{ours['error']:.1e}", f"{ours['eager error']:.1e}"]
         cells += [f"{ms[s]:.3f}" if s in ms else "" for s in ("lamina", "eager", "inductor")] + list(ratio.values())
         cells += [f"{t['seconds']:.1f}" if t else "" for t in (ours, theirs)]
+        cells += [f"{ours['MB']:.0f}", f"{ours['eager MB']:.0f}", f"{theirs.get('MB', math.nan):.0f}"]
         cells += [f"{ours['kernels']} ({ours['plain_kernels']})", left or "nothing"]
         lines.append(f"| {' | '.join(cells)} |")
     for system in ("eager", "inductor"):

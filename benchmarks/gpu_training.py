@@ -5,6 +5,7 @@
 A step is forward, loss, backward and an AdamW of torch's own fused kernel, which is the same for all: the model with its loss
 is compiled. The optimiser is compiled too and timed alone, against eager's fused one. The gradients of the first step are
 compared with float64, and parameters after a compiled step of the optimiser with those of the fused one on the same gradients.
+MB are those of a step's forward and backward passes beside parameters, gradients and the optimiser's state.
 Processes, options and clocks are those of gpu_models.py. Models are in `eval` mode: no dropout.
 """
 
@@ -71,19 +72,10 @@ class Training(gpu_models.Model):
             self.model.bfloat16()
             fused = Trained(self.model, self.name, fused=True)
             self.eager = [g.clone() for g in fused.gradients(*given)]
-            self.eager_peak = self.peak(fused)
+            self.eager_peak = self.peak(fused.gradients, self.allocated())
             self.systems["eager"] = fused.step
             alone = self.with_gradients(fused=True)
             self.systems["eager optimiser"] = lambda *_: alone.optimizer.step()
-
-    def peak(self, trained: Trained) -> float:
-        """MB that a step's forward and backward take at most beside parameters, gradients and the optimiser's state."""
-        if self.device == "cpu":
-            return math.nan
-        self.torch.cuda.reset_peak_memory_stats()
-        before = self.torch.cuda.memory_allocated()
-        trained.gradients(*self.calls[0])
-        return (self.torch.cuda.max_memory_allocated() - before) / 1e6
 
     def with_gradients(self, **optimizer: Any) -> Trained:
         """A copy of the model with eager's first gradients."""
@@ -106,7 +98,7 @@ class Training(gpu_models.Model):
             self.synchronize()
             answer = {"seconds": time.perf_counter() - start}
             answer |= {"error": apart(got, self.exact), "eager error": apart(self.eager, self.exact)}
-            answer |= {"peak": self.peak(ours), "eager peak": self.eager_peak}
+            answer |= {"peak": self.peak(ours.gradients, self.allocated()), "eager peak": self.eager_peak}
             self.systems[backend] = ours.step
             fused, alone = (self.with_gradients(**o) for o in ({"fused": True}, {"capturable": self.device != "cpu"}))
             step = self.torch.compile(alone.optimizer.step, backend=backend, dynamic=False)
