@@ -67,7 +67,7 @@ class SizeSteps:
         """The index of the value of `dim`."""
         found = self._dims.get(dim)
         if found is None:
-            found = self._dims[dim] = self._new(dim) if isinstance(dim, int) else self._sum(dim)
+            found = self._dims[dim] = self._new(dim) if isinstance(dim, int) else self._computed(dim)
         return found
 
     def apply(self, operation: int, a: int, b: int) -> int:
@@ -150,17 +150,12 @@ class SizeSteps:
         self.values.append(value)
         return len(self.values) - 1
 
-    def _sum(self, dim: dims.Expr) -> int:
-        terms = [self._product(monomial, c) for monomial, c in dim.terms.items()]
-        return functools.reduce(functools.partial(self.apply, ADD), terms)
+    def _computed(self, dim: dims.Expr) -> int:
+        def leaf(x: int | str) -> int:
+            return self.value(x if isinstance(x, int) else dims.symbol(x))
 
-    def _product(self, monomial: tuple[tuple[Any, int], ...], coefficient: int) -> int:
-        factors = [self._atom(atom) for atom, power in monomial for _ in range(power)]
-        factors += [] if coefficient == 1 and factors else [self.value(coefficient)]
-        return functools.reduce(functools.partial(self.apply, MUL), factors)
+        def function(name: str, a: Dim, b: Dim) -> int:
+            return self.apply(_FUNCTIONS[name], self.value(a), self.value(b))
 
-    def _atom(self, atom: Any) -> int:
-        if isinstance(atom, str):
-            return self._dims[dims.symbol(atom)]
-        function, a, b = atom
-        return self.apply(_FUNCTIONS[function], self.value(a), self.value(b))
+        add, multiply = functools.partial(self.apply, ADD), functools.partial(self.apply, MUL)
+        return dims.fold(dim, leaf, function, add, multiply)

@@ -107,18 +107,12 @@ _FUNCTIONS: dict[str, Callable[..., Dim]] = {
 
 
 def _drop_max_one(dim: Dim) -> Dim:
-    if isinstance(dim, int):
-        return dim
-    total: Dim = 0
-    for monomial, coefficient in dim.terms.items():
-        term: Dim = coefficient
-        for atom, power in monomial:
-            if isinstance(atom, str):
-                factor: Dim = dims.symbol(atom)
-            elif atom[0] == "max" and 1 in atom[1:]:
-                factor = _drop_max_one(atom[2] if atom[1] == 1 else atom[1])
-            else:
-                factor = dims.apply(atom[0], _drop_max_one(atom[1]), _drop_max_one(atom[2]))
-            term = term * dims.product([factor] * power)
-        total = total + term
-    return total
+    def function(name: str, a: Dim, b: Dim) -> Dim:
+        if name == "max" and 1 in (a, b):
+            return _drop_max_one(b if a == 1 else a)
+        return dims.apply(name, _drop_max_one(a), _drop_max_one(b))
+
+    def leaf(x: int | str) -> Dim:
+        return x if isinstance(x, int) else dims.symbol(x)
+
+    return dims.fold(dim, leaf, function, lambda a, b: a + b, lambda a, b: a * b)

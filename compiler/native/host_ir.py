@@ -154,20 +154,18 @@ class _Code:
 
     def expression(self, dim: Dim) -> str:
         """Code for a size expression; returns its value. A division by zero (of an empty tensor) gives no trap."""
-        if isinstance(dim, int):
-            return str(dim)
-        total = "0"
-        for monomial, coefficient in dim.terms.items():
-            term = str(coefficient)
-            for atom, power in monomial:
-                value = self.symbol(atom) if isinstance(atom, str) else self.function(*atom)
-                for _ in range(power):
-                    term = value if term == "1" else self.name(f"mul i64 {term}, {value}")
-            total = term if total == "0" else self.name(f"add i64 {total}, {term}")
-        return total
 
-    def symbol(self, name: str) -> str:
-        at = self.name(f"getelementptr i64, ptr %dims, i64 {self.symbols[name]}")
+        def binary(name: str, a: str, b: str) -> str:
+            return self.name(f"{name} i64 {a}, {b}")
+
+        return dims.fold(
+            dim, self.leaf, self.function, functools.partial(binary, "add"), functools.partial(binary, "mul")
+        )
+
+    def leaf(self, x: int | str) -> str:
+        if isinstance(x, int):
+            return str(x)
+        at = self.name(f"getelementptr i64, ptr %dims, i64 {self.symbols[x]}")
         return self.name(f"load i64, ptr {at}")
 
     def function(self, function: str, a: Dim, b: Dim) -> str:

@@ -138,23 +138,15 @@ class Code:
 
     def size(self, dim: Dim) -> Index:
         """The index of a size expression over the kernel's symbols (and registered loop variables)."""
-        if isinstance(dim, int):
-            return dim
-        total: Index = 0
-        for monomial, coefficient in dim.terms.items():
-            term: Index = coefficient
-            for atom, power in monomial:
-                if isinstance(atom, str):
-                    factor: Index = self.symbols[atom]
-                else:
-                    a, b = self.size(atom[1]), self.size(atom[2])
-                    factor = {"max": self.max, "min": self.min, "floordiv": self._floordiv, "mod": self._mod}[atom[0]](
-                        a, b
-                    )
-                for _ in range(power):
-                    term = self.mul(term, factor)
-            total = self.add(total, term)
-        return total
+        functions = {"max": self.max, "min": self.min, "floordiv": self._floordiv, "mod": self._mod}
+
+        def leaf(x: int | str) -> Index:
+            return x if isinstance(x, int) else self.symbols[x]
+
+        def function(name: str, a: Dim, b: Dim) -> Index:
+            return functions[name](self.size(a), self.size(b))
+
+        return dims.fold(dim, leaf, function, self.add, self.mul)
 
     def _floordiv(self, a: Index, b: Index) -> Index:
         return a // b if isinstance(a, int) and isinstance(b, int) else self._binary("arith.floordivsi", a, b)

@@ -89,3 +89,26 @@ def test_nested_divisions_are_one():
     assert nested == dims.floordiv(s + 3, 4)
     for value in range(20):
         assert dims.evaluate(nested, {"s0": value}) == ((value + 1) // 2 + 1) // 2
+
+
+def test_a_fold_is_a_sum_of_products_from_left_to_right():
+    dim = dims.parse("3*s0*s0*s1 + floordiv(s1, 4) + 5")
+    text = dims.fold(
+        dim, str, lambda name, a, b: f"{name}({a}, {b})", lambda a, b: f"({a} + {b})", lambda a, b: f"({a} * {b})"
+    )
+    assert text == "(((((3 * s0) * s0) * s1) + floordiv(s1, 4)) + 5)"
+
+
+@settings(max_examples=200, deadline=None)
+@given(expressions(), VALUES)
+def test_a_fold_over_numbers_is_the_value(a, values):
+    def value(dim):
+        return dims.fold(dim, leaf, function, int.__add__, int.__mul__)
+
+    def leaf(x):
+        return x if isinstance(x, int) else values[x]
+
+    def function(name, x, y):
+        return dims.apply(name, value(x), value(y))
+
+    assert value(a) == dims.evaluate(a, values)
