@@ -121,6 +121,8 @@ class Folding:
     """How a convolution of few channels becomes one of stride 1 on `channels * step²`: squares of positions are channels.
 
     `taps` of each spatial dim are left, of `step` places each; `rows` squares; `high` zeros are added behind the image.
+    Where `step` does not divide the kernel, the last taps have weights of zero, which make NaN of an infinite pixel that they
+    meet, beside where eager has one.
     """
 
     step: int
