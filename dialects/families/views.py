@@ -152,6 +152,7 @@ class AsStrided(Op, name="as_strided", category="view"):
         sample((10,), shape=(5, 4), strides=(1, 1), offset=(0,)),
         sample((9,), shape=(3,), strides=(4,), offset=(0,)),
         sample((3,), shape=(), strides=(), offset=(2,)),
+        sample((9,), shape=(7, 2), strides=(1, 0), offset=(0,)),
     )
 
     @staticmethod

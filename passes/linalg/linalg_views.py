@@ -61,6 +61,9 @@ class Views:
     def as_strided(self, x: Tensor, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> Tensor:
         """Element `i` of the result is element `offset + sum(i * strides)` of 1-D `x`."""
         if is_static([*shape, *strides, offset]):
+            moving = [(n, stride) for n, stride in zip(shape, strides) if stride]
+            if offset == 0 and len(moving) == 1 and moving[0][1] == 1:
+                x = self.slice(x, (0,), (moving[0][0],))  # MLIR wants what one loop reads alone to be of its size
             return self._mapped(x, shape, ((tuple(enumerate(strides)), offset),))
 
         def body(s: Any, at: list[Any]) -> Any:
