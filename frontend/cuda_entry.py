@@ -102,7 +102,6 @@ class _CudaTable(Table):
         if self.steps is not None:
             arena = follow_launches(native.program, made, self.steps)
             self.steps.put(arena, ctypes.addressof(self.slots) + 8 * CUDA_SLOT["arena_bytes"])
-            words["arena_count"] = len(made.walk.offsets)
         laid = native.symbolic or call
         self.kept = [call, constants, made, tensors if native.weight_arguments else None, self.steps]
         arguments, outputs = self.argument_rows(args, laid), self.output_rows(laid)

@@ -31,7 +31,36 @@ def plan_offsets(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> 
     if len(sizes) > _MOST_BY_SIZE or total == _largest_sum(aligned, lifetimes):
         return offsets, total
     others, least = _by_size(aligned, lifetimes)
-    return (others, least) if least < total else (offsets, total)
+    return ([o for o in others if o is not None], least) if least < total else (offsets, total)
+
+
+def find_hosts(
+    sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]], hosts: Sequence[tuple[int, int]], least: int
+) -> tuple[list[int], list[int], int]:
+    """The same where buffers of `least` bytes or more may lie in memory that is needed later only, as results are.
+
+    Host `h` has `hosts[h][0]` bytes, free before launch `hosts[h][1]`. Returned are the host of each buffer, -1 for those in
+    the block, the offset of each in its host or the block, and the block's bytes; no buffer has a host if that saves none.
+    """
+    aligned = [-(-size // ALIGN) * ALIGN for size in sizes]
+    homes, offsets = [-1] * len(sizes), [0] * len(sizes)
+    left = {i for i, size in enumerate(aligned) if size >= max(least, 1)}
+    for host in sorted(range(len(hosts)), key=lambda h: hosts[h][1]):  # what is free longest, for what dies last
+        room, until = hosts[host]
+        guests = [i for i in sorted(left) if lifetimes[i][1] < until and aligned[i] <= room]
+        places, _ = _by_size([aligned[i] for i in guests], [lifetimes[i] for i in guests], room)
+        for i, place in zip(guests, places):
+            if place is not None:
+                homes[i], offsets[i] = host, place
+                left.discard(i)
+    rest = [i for i, home in enumerate(homes) if home < 0]
+    others, total = plan_offsets([sizes[i] for i in rest], [lifetimes[i] for i in rest])
+    alone, most = plan_offsets(sizes, lifetimes)
+    if total >= most:
+        return [-1] * len(sizes), alone, most
+    for i, offset in zip(rest, others):
+        offsets[i] = offset
+    return homes, offsets, total
 
 
 def _largest_sum(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> int:
@@ -43,9 +72,15 @@ def _largest_sum(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> 
     return max(itertools.accumulate(changes[launch] for launch in sorted(changes)), default=0)
 
 
-def _by_size(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """Each buffer, the largest first, in the smallest gap between those already placed that live when it does."""
-    offsets, total = [0] * len(sizes), 0
+def _by_size(
+    sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]], room: int | None = None
+) -> tuple[list[int | None], int]:
+    """Each buffer, the largest first, in the smallest gap between those already placed that live when it does.
+
+    None for what then ends beyond `room`.
+    """
+    offsets: list[int | None] = [None] * len(sizes)
+    total = 0
     placed: list[tuple[int, int, int, int]] = []  # (offset, end, first launch, last launch), by offset
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
         (first, last), size = lifetimes[i], sizes[i]
@@ -55,9 +90,12 @@ def _by_size(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> tupl
                 if offset - end >= size:
                     gaps.append((offset - end, end))
                 end = max(end, above)
-        offsets[i] = min(gaps)[1] if gaps else end
-        bisect.insort(placed, (offsets[i], offsets[i] + size, first, last))
-        total = max(total, offsets[i] + size)
+        at = min(gaps)[1] if gaps else end
+        if room is not None and at + size > room:
+            continue
+        offsets[i] = at
+        bisect.insort(placed, (at, at + size, first, last))
+        total = max(total, at + size)
     return offsets, total
 
 

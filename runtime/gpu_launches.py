@@ -50,13 +50,14 @@ class Launches:
             "step_table": _words(steps),
             "map_table": _words(maps),
             "node_table": _words(nodes),
+            "arena_homes": _words(walk.homes),
             "arena_offsets": _words(walk.offsets),
             "previous": self.previous,
         }
         self._kept = kept, tables
         self.words = {name: ctypes.addressof(table) for name, table in tables.items()} | {
             "arena_bytes": walk.bytes,
-            "arena_count": len(walk.offsets) if walk.bytes else 0,
+            "arena_count": len(walk.offsets),
             "arena_first": walk.fixed,
             "steps": len(walk.steps),
             "maps": len(maps) // 3,

@@ -13,9 +13,11 @@ import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import Any
 
-from .arena import plan_offsets
+from .arena import find_hosts
+from .arrays import ITEM_SIZE
 from .errors import LaminaRuntimeError
 from .gpu_check import check_grid
 from .gpu_device import Device, Module
@@ -23,6 +25,7 @@ from .gpu_walk import Copy, Descriptor, Launch, Walk
 from .sizes import Size, compile_sizes
 
 ALIGN = 256  # bytes, of buffers in the arena
+LEAST_HOSTED = 1 << 20  # bytes of one that lies in a result instead; a graph must be told wherever a result has moved
 
 # kernel name -> (its header, its module on the device); see gpu_image.py
 Kernels = Callable[[str], tuple[Mapping[str, Any], Module]]
@@ -107,11 +110,27 @@ class Layout:
             self.rows.append(_Row(kernel, dims, at, stages))
             scratch, at = scratch + kernel.scratch, at + 1 + dims
         self._slots = at + 1  # the last is for what nobody reads
+        self._hosts = {} if symbols else self._free_results(plan)
         sizes: list[Size] = [b["bytes"] for b in plan["arena"]]
         sizes += [d for row in plan["launches"] for d in row["dims"]]
         self.copies = [[self._copy(c, sizes) for c in plan[key]] for key in ("before", "after")]
         self.expressions = sizes  # of the arena's buffers, of every launch's symbols, bytes and offset of every copy
         self._sizes = compile_sizes(sizes, symbols)
+
+    def _free_results(self, plan: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
+        """The slots of results, each with its bytes and the launch before which nothing is in it."""
+        if "output" not in self._starts:
+            return {}
+        first: dict[int, int] = {}
+        for number, row in enumerate(plan["launches"]):
+            for space, index in row["args"]:
+                if space == "output":
+                    first.setdefault(index, number)
+        for copy in plan["before"]:
+            first.update({index: 0 for space, index in (copy["to"], copy["from"]) if space == "output"})
+        sizes = [prod(b["shape"]) * ITEM_SIZE[b["dtype"]] for b in plan["buffers"]]
+        slot, end = self._starts["output"], len(plan["launches"])
+        return {slot + n: (size // ALIGN * ALIGN, first.get(n, end)) for n, size in enumerate(sizes)}
 
     def _stage(self, spec: Mapping[str, Any], function: ctypes.c_void_p, slots: Mapping[str, int]) -> _Stage:
         first, maps = len(self._parameters), tuple(slots[entry["base"]] for entry in spec["tma"])
@@ -147,7 +166,10 @@ class Layout:
             rows.append((row, rest))
         if min(sizes, default=0) < 0:
             raise LaminaRuntimeError(f"program '{self._name}' has a buffer of {min(sizes)} bytes; compile it again")
-        offsets, total = plan_offsets([-(-s // ALIGN) * ALIGN for s in sizes], self.lifetimes)
+        slots = list(self._hosts)
+        aligned = [-(-s // ALIGN) * ALIGN for s in sizes]
+        hosts, offsets, total = find_hosts(aligned, self.lifetimes, list(self._hosts.values()), LEAST_HOSTED)
+        homes = tuple(-1 if host < 0 else slots[host] for host in hosts)
         address = ctypes.addressof(table)
         parameters = (ctypes.c_uint64 * max(len(self._parameters), 1))(*[address + 8 * s for s in self._parameters])
         launches = []
@@ -158,7 +180,7 @@ class Layout:
                     launches.append(launch)
         before, after = ([Copy(*at, *islice(numbers, 2)) for at in copies] for copies in self.copies)
         steps = (*before, *launches, *after)
-        return Walk(steps, table, parameters, self._fixed, tuple(offsets), total, self._name)
+        return Walk(steps, table, parameters, self._fixed, homes, tuple(offsets), total, self._name)
 
     def _launch(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .array_table import BYTES_DATA as BYTES_DATA  # where a bytes object keeps its content
 
-ENTRY = "lamina_gpu_entry_2"
+ENTRY = "lamina_gpu_entry_3"
 
 # Functions of the driver, by what they do: CUDA's and HIP's take the same arguments (`cuda.py`, `hip.py` name them). 0 where
 # the driver has none: `launch_overlapping`, `move_map`; then no row needs it.
@@ -30,8 +30,8 @@ LAUNCH_SLOTS = (
     *DRIVER_SLOTS,
     # what `current_context` finds on the program's device; 1 while a thread launches; failed checks
     "device_context", "busy", "status_words", "status_count",
-    # the arena's buffers in the table of pointers
-    "arena_bytes", "arena_count", "arena_first", "arena_offsets",
+    # the arena's buffers in the table of pointers: each in the arena (-1) or the buffer of a slot, and its offset there
+    "arena_bytes", "arena_count", "arena_first", "arena_homes", "arena_offsets",
     # what is launched
     "steps", "step_table", "maps", "map_table",
     # its graph (0: none), nodes, and the pointers of the last call

@@ -56,7 +56,8 @@ class Walk:
     table: ctypes.Array
     parameters: ctypes.Array  # of all launches, which point into it
     fixed: int  # slots that the caller gives
-    offsets: tuple[int, ...]  # of the arena's buffers, then of scratch
+    homes: tuple[int, ...]  # of the arena's buffers, then of scratch: the slot of a result where it lies, or -1
+    offsets: tuple[int, ...]  # of the same, from there or in the arena
     bytes: int  # of the arena
     name: str
 
@@ -66,8 +67,8 @@ class Walk:
         if len(pointers) != fixed:
             raise LaminaRuntimeError(f"program '{self.name}' takes {fixed} buffers, got {len(pointers)}")
         self.table[:fixed] = pointers
-        if self.bytes:
-            self.table[fixed : fixed + len(self.offsets)] = [arena + o for o in self.offsets]
+        bases = (arena if home < 0 else pointers[home] for home in self.homes)
+        self.table[fixed : fixed + len(self.offsets)] = [base + o for base, o in zip(bases, self.offsets)]
 
     def launch(self, device: Device, stream: int) -> None:
         """Enqueue everything on `stream`, with the pointers that were placed."""

@@ -1,6 +1,6 @@
 """The entry for GPUs that artifacts carry for hosts, as LLVM IR: a checked, table-driven builtin of CPython.
 
-    PyObject *lamina_gpu_entry_2(PyObject *self, PyObject **args, Py_ssize_t n)        args: stream, inputs
+    PyObject *lamina_gpu_entry_3(PyObject *self, PyObject **args, Py_ssize_t n)        args: stream, inputs
 
 Nothing is imported: addresses of CPython's and the driver's functions lie in the table (`runtime/gpu_table.py`), so that
 one shared object serves all programs, CUDA and HIP. It launches as entries under torch do (`gpu_launch_ir.py`).

@@ -48,11 +48,12 @@ def _quiet(slot: _Slot) -> str:
 
 def _place(slot: _Slot) -> str:
     return f"""
-; the buffers of an arena at %base, and descriptors of tensors that have moved
+; the buffers of an arena at %base, or in results, and descriptors of tensors that have moved
 define internal i32 @launch_place(ptr %t, ptr %buffers, i64 %base) nounwind {{
 e:
   {slot("count", "arena_count", "i64")}
   {slot("first", "arena_first", "i64")}
+  {slot("homes", "arena_homes")}
   {slot("offsets", "arena_offsets")}
   {slot("maps", "maps", "i64")}
   {slot("rows", "map_table")}
@@ -64,7 +65,14 @@ l: %i = phi i64 [0, %e], [%i1, %set]
 set:
   %oa = getelementptr i64, ptr %offsets, i64 %i
   %o = load i64, ptr %oa
-  %p = add i64 %base, %o
+  %ha = getelementptr i64, ptr %homes, i64 %i
+  %h = load i64, ptr %ha
+  %in.arena = icmp slt i64 %h, 0
+  %any = select i1 %in.arena, i64 0, i64 %h
+  %ra = getelementptr i64, ptr %buffers, i64 %any
+  %result = load i64, ptr %ra
+  %from = select i1 %in.arena, i64 %base, i64 %result
+  %p = add i64 %from, %o
   %n = add i64 %first, %i
   %pa = getelementptr i64, ptr %buffers, i64 %n
   store i64 %p, ptr %pa

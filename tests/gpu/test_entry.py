@@ -9,7 +9,7 @@ from support.fake_cuda import FakeDriver
 
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.frontend import cuda_entry, cuda_launcher, launcher, native_entry
-from lamina.runtime import cuda
+from lamina.runtime import cuda, gpu_layout
 from lamina.runtime.entry import addresses
 from lamina.runtime.gpu_program import GpuProgram
 
@@ -99,6 +99,28 @@ def test_it_launches_what_python_launches(gpu):
     native(x, w)
     assert [n for n, _, _ in fake.launches] == names
     torch.testing.assert_close(made, chain(x, w))
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_results_hold_what_is_dead_when_they_are_written(graphs, gpu, monkeypatch):
+    monkeypatch.setattr(gpu_layout, "LEAST_HOSTED", 1)
+
+    def rounds(x):
+        for dim in (0, 1, 0, 1, 0):
+            x = torch.softmax(2 * x, dim)
+        return x
+
+    call, native, fake = gpu(rounds, torch.randn(40, 70), graphs=graphs)
+    slow = slow_calls(call)
+    walk = native.program.walk(())
+    result = walk.fixed - 1
+    assert result in walk.homes and walk.bytes < sum(-(-4 * 40 * 70 // 256) * 256 for _ in range(3))
+    kept = []
+    for _ in range(3):  # results in memory of their own, into which the graph's nodes are led
+        x = torch.randn(40, 70)
+        kept.append(call(x)[0])
+        torch.testing.assert_close(kept[-1], rounds(x))
+    assert not slow and len({t.data_ptr() for t in kept}) == 3
 
 
 def test_other_tensors_and_results_of_their_own(gpu):

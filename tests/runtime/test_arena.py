@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.runtime.arena import ALIGN, plan_offsets, thread_arena
+from lamina.runtime.arena import ALIGN, find_hosts, plan_offsets, thread_arena
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 20), st.integers(0, 8)), max_size=40))
@@ -15,6 +15,26 @@ def test_no_overlap(buffers):
         assert offsets[i] % ALIGN == 0 and offsets[i] + sizes[i] <= total
         for j in range(i):
             together = lives[i][0] <= lives[j][1] and lives[j][0] <= lives[i][1]
+            apart = offsets[i] + sizes[i] <= offsets[j] or offsets[j] + sizes[j] <= offsets[i]
+            assert apart or not together or not sizes[i] or not sizes[j]
+
+
+HOSTS = st.lists(st.tuples(st.integers(0, 80), st.integers(0, 25)), max_size=4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 20), st.integers(0, 8)), max_size=30), HOSTS)
+def test_guests_have_left_when_their_host_needs_its_memory(buffers, hosts):
+    sizes = [b[0] for b in buffers]
+    lives = [(first, first + length) for _, first, length in buffers]
+    hosts = [(ALIGN * lines, until) for lines, until in hosts]
+    homes, offsets, total = find_hosts(sizes, lives, hosts, 200)
+    assert total <= plan_offsets(sizes, lives)[1]
+    for i, home in enumerate(homes):
+        room, until = (total, 100) if home < 0 else hosts[home]
+        assert offsets[i] % ALIGN == 0 and offsets[i] + sizes[i] <= room and lives[i][1] < until
+        assert home < 0 or sizes[i] >= 128  # 200 bytes are four lines, with what is left of the last
+        for j in range(i):
+            together = homes[j] == home and lives[i][0] <= lives[j][1] and lives[j][0] <= lives[i][1]
             apart = offsets[i] + sizes[i] <= offsets[j] or offsets[j] + sizes[j] <= offsets[i]
             assert apart or not together or not sizes[i] or not sizes[j]
 
