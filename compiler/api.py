@@ -104,7 +104,7 @@ def show_ir(graph: Graph, level: str, target: str = "native", options: Options =
 
 
 def target_device(target: str) -> str:
-    """Where code for a target runs: "cpu" or "cuda"."""
+    """Where code for a target runs: "cpu", "cuda" or "hip"."""
     return get_target(target).device
 
 

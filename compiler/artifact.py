@@ -58,7 +58,7 @@ def _launchers(named: Sequence[Target]) -> dict[str, HostCode]:
     """
     if all(t.device == "cpu" for t in named):
         return {}
-    archs = {t.arch for t in named} & set(_HOSTS) or set(_HOSTS[:2])
+    archs = {t.arch for t in named if t.device == "cpu"} or _HOSTS
     hosts = {t.arch: t for t in reversed(all_targets().values()) if t.arch in archs}
     text, exports = gpu_entry_ir(), [ENTRY]
     return {
@@ -67,8 +67,8 @@ def _launchers(named: Sequence[Target]) -> dict[str, HostCode]:
     }
 
 
-# Architectures of hosts that GPUs may have; the first two where no CPU is among the targets.
-_HOSTS = ("x86_64", "aarch64", "riscv64")
+# Architectures of the hosts of GPUs where no CPU is among the targets.
+_HOSTS = {"x86_64", "aarch64"}
 
 
 def _code(program: Program) -> Code:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FORMAT = "lamina"
 SCHEMA = 1
 MANIFEST = "manifest.json"
-_GPUS = {"nvptx64": "cuda:0", "amdgcn": "hip:0"}  # architecture -> a device that runs its code
+GPUS = {"nvptx64": "cuda:0", "amdgcn": "hip:0"}  # architecture -> a device that runs its code
 
 
 class Artifact:
@@ -216,8 +216,8 @@ def _sha256(data: bytes | memoryview) -> str:
 def _refusal(target: str, program: Mapping[str, Any], device: Device | None) -> str:
     """Why a program does not run on `device` (None: this CPU), to be put after the target's name, or ""."""
     if device is None:
-        if program["arch"] in _GPUS:
-            return f"is for GPUs (load it with device='{_GPUS[program['arch']]}')"
+        if program["arch"] in GPUS:
+            return f"is for GPUs (load it with device='{GPUS[program['arch']]}')"
         lacks = machine.missing(program["arch"], program["flags"])
         return f"is for {program['arch']}" if lacks is None else f"needs {', '.join(lacks)}" if lacks else ""
     if program["arch"] != device.arch:

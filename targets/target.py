@@ -69,7 +69,7 @@ class Target:
     """
 
     name: str
-    arch: str  # "x86_64", "aarch64", "riscv64"
+    arch: str  # as `runtime.machine.host_arch` spells it ("x86_64", "aarch64"); of a GPU as LLVM does ("nvptx64")
     triple: str
     cpu: str
     pipelines: Callable[[Target, str, bool], tuple[str, ...]]
@@ -78,7 +78,7 @@ class Target:
     aliases: tuple[str, ...] = ()
     features: Features = field(default_factory=Features)
     flags: frozenset[str] = frozenset()
-    device: str = "cpu"  # "cuda": the runtime walks the plan, there is no host program
+    device: str = "cpu"  # "cuda", "hip": the runtime walks the plan, there is no host program
 
     @property
     def attends(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..runtime.arena import plan_offsets
 from ..runtime.arrays import FLOAT8, ITEM_SIZE
-from ..runtime.artifact import Artifact
+from ..runtime.artifact import GPUS, Artifact
 from ..runtime.errors import LaminaRuntimeError
 
 _C_TYPES = {"f64": "double", "f32": "float", "bool": "uint8_t", "f16": "uint16_t", "bf16": "uint16_t"}
@@ -150,7 +150,7 @@ def c_header(artifact: Artifact, entry: str, target: str, library: str) -> str:
     """The text of `lamina.h` for one program of an artifact; `library` is what its shared object will be called."""
     manifest, _ = artifact.program(entry, target)
     plan = manifest["plan"]
-    if artifact.manifest["entries"][entry]["programs"][target]["arch"] not in ("x86_64", "aarch64", "riscv64"):
+    if artifact.manifest["entries"][entry]["programs"][target]["arch"] in GPUS:
         raise LaminaRuntimeError(f"'{target}' is no CPU; C programs call code for CPUs")
     symbols = [s["name"] for s in plan["symbols"]]
     persistent = [prod(p["shape"]) * ITEM_SIZE[p["dtype"]] for p in plan["persistent"]]
