@@ -17,8 +17,8 @@ from .target import Target
 if TYPE_CHECKING:
     from mlir import ir
 
-# On functions whose addresses are written as they should be computed (register tiles). LLVM then does not rewrite them
-# (loop strength reduction), which takes two thirds of the time of emitting them and gives the same speed.
+# On functions whose addresses are written as they should be computed (products by register tiles). LLVM then does not
+# rewrite them (loop strength reduction), which takes two thirds of the time of emitting them and gives the same speed.
 HAND_WRITTEN = "lamina-hand-written"
 
 _DEFINITION = re.compile(r"^(define .*) \{$", re.MULTILINE)  # of a function, up to its attributes

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from support.assembly import MCA, assembly, cycles, inner_loops, port_limit
-from support.tile_kernels import byte_product, kernel
+from support.tile_kernels import byte_product, kernel, tensor
 
 SPILL = re.compile(r"\(%r[sb]p\)|v?mov\w*\s.*\)$")  # of x86: a place on the stack that does not move, or a store
 # cores as LLVM models them: 128-bit multiply-adds that start in a cycle
@@ -46,6 +46,21 @@ def test_models_of_cores_give_90_percent_of_the_port_limit(target):
     share = 64 / PIPES[target] / cycles(list(matmul_loop(target, "fmla")), "aarch64", target)
     print(f"{target}: {share:.1%} of {PIPES[target]} multiply-adds a cycle")
     assert share > 0.9
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("size", [197, "d0"])
+def test_attention_keeps_its_sums_in_registers_whatever_the_heights_of_its_tiles(target, size):
+    shape, symbols = (1, 3, size, 64), (["d0"] if size == "d0" else [])
+    q, lse = tensor("f32", shape), tensor("f32", shape[:3])
+    body = f"""
+  %y, %l = "lamina.attention"(%0, %1, %2) {{causal = false, scale = unit, gqa = 1 : i64}} : ({q}, {q}, {q}) -> ({q}, {lse})
+  return %y : {q}"""
+    text = kernel("attention", [("f32", shape)] * 3, [("f32", shape)], body, symbols)
+    loops = inner_loops(assembly(text, target, "attention"))
+    products = [x for x in loops if count(x, "vfmadd231ps") and not count(x, "vfmadd213ps")]  # exp has a polynomial
+    assert len(products) >= 4  # scores and values, each of tiles of two heights or more
+    assert not any(SPILL.search(line) for loop in products for line in loop)
 
 
 @functools.cache

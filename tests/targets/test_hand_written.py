@@ -1,4 +1,4 @@
-"""Register tiles tell LLVM to leave their addresses alone; generated loops do not."""
+"""Products tell LLVM to leave the addresses of their register tiles alone; generated loops do not."""
 
 import pytest
 from mlir import ir
@@ -17,7 +17,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_only_tiles_are_marked(kind: str) -> None:
+def test_only_products_are_marked(kind: str) -> None:
     text = kernel(kind, [("f32", (32, 32))] * 2, [("f32", (32, 32))], BODIES[kind])
     with context():
         module = ir.Module.parse(text)
