@@ -39,7 +39,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", *rest)
     if kind in gpu.KINDS or plain:
-        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full stream=true}", *rest)
+        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full stream=true aligned=true}", *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
         formats = " float8=ocp" if "fp8" in features else ""

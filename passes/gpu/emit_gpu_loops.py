@@ -20,7 +20,7 @@ from ..loops.plan_nests import result_loops
 from ..loops.tensor_graph import Generic, TensorGraph
 from ..registry import register
 from .combine import is_combinable
-from .emit_pointwise import UNROLL_ABOVE, emit_pointwise, pointwise_width
+from .emit_pointwise import emit_pointwise
 from .emit_reductions import emit_reduction
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
 from .emit_tiles import emit_tiles, find_cross
@@ -32,16 +32,18 @@ from .symbolic_rows import emit_symbolic_rows
 SHORT = 64  # elements that one thread reduces for itself
 MANY = 1 << 16  # results
 SHORT_ROW = 16  # and where they are contiguous
-LEAST_ROW = 512  # elements of a row that threads take together without any reduction
 FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
 
 @register
-def emit_gpu_loops(module: ir.Module, wave: int = WARP, divide: str = "", stream: bool = False) -> None:
+def emit_gpu_loops(
+    module: ir.Module, wave: int = WARP, divide: str = "", stream: bool = False, aligned: bool = False
+) -> None:
     """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
 
     `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly. `stream`: large
-    inputs of reductions are read by PTX's loads with a cache hint.
+    inputs of reductions are read by PTX's loads with a cache hint. `aligned`: the machine loads vectors from multiples
+    of their size only.
 
     Before:
     ```mlir
@@ -55,7 +57,7 @@ def emit_gpu_loops(module: ir.Module, wave: int = WARP, divide: str = "", stream
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph, wave, divide, stream)
+            kernel = GpuKernel(graph, wave, divide, stream, aligned)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
@@ -82,16 +84,12 @@ def _emit(kernel: GpuKernel) -> None:
                 plans.append((plan, results))
                 break
             long = [r for r in accesses.reductions if not _is_short(r.generic, numel)]
-            crossing = find_cross(space, accesses)
+            crossing = find_cross(space, accesses, kernel.aligned)
             if crossing is not None:
                 emit_tiles(kernel, stored, results, space, *crossing)
                 break
             if not long:
-                rows = _unaligned_rows(graph, stored, space, results)
-                if rows is not None:
-                    emit_rows(kernel, stored, rows)
-                else:
-                    emit_pointwise(kernel, stored, results, numel)
+                emit_pointwise(kernel, stored, results, numel, space)
                 break
             if _is_only(space, accesses, long):
                 emit_reduction(kernel, stored, long[0].generic, results)
@@ -154,20 +152,6 @@ def _row_plan(space: Space, accesses: Probe, results: list[int]) -> RowPlan | No
         return None
     (plan.full if inner else plan.rows).extend(results)
     return plan
-
-
-def _unaligned_rows(graph: TensorGraph, stored: Stored, space: Space, results: list[int]) -> RowPlan | None:
-    """The rows of a large result of which no vectors can be taken, since they begin anywhere (a norm of 4097 columns).
-
-    Threads along a row need no division for each element.
-    """
-    *outer, last = space.loops
-    numel, length = dims.product(l.extent for l in space.loops), last.extent
-    if not isinstance(numel, int) or not isinstance(length, int) or numel < UNROLL_ABOVE:
-        return None
-    if not outer or not LEAST_ROW <= length <= REGISTER_ROW or pointwise_width(graph, stored, results, numel) > 1:
-        return None
-    return RowPlan(space, outer, [last], length, [], list(results))
 
 
 def _too_few(plan: RowPlan) -> bool:

@@ -1,21 +1,30 @@
 """Stages in which each thread computes neighbouring elements of the results by itself.
 
-w = block * threads + thread
-if (V * w + V <= n)  store V lanes of every result at V * w
-else                 the last elements, one by one
+w = (block * UNROLL + u) * threads + thread         u = 0 ... UNROLL - 1
+if (the last w is a whole vector)  store V lanes of every result at each V * w
+else                               the same one by one: whole vectors, and the last elements
+
+Where rows begin anywhere (an embedding of 4097 columns), V * w + lane is no expression of a row and a column that lanes
+share; but most vectors lie in one row, in column `c = V * w - n * r`, and are stored whole all the same:
+
+if (c + V <= n)                    lanes are c ... c + V - 1 of row r, which begins anywhere in an operand
+else                               element by element
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
+from ..loops.loop_nest import Space
 from ..loops.tensor_graph import TensorGraph
-from .gpu_kernel import GpuKernel, GpuStage
+from .gpu_kernel import GpuKernel
 from .probe import Probe, choose_width
 from .stored import Stored
 from .thread_values import LANE, ThreadValues
@@ -23,88 +32,194 @@ from .thread_values import LANE, ThreadValues
 THREADS = 256
 ENOUGH = 1 << 16  # vectors: with fewer they are made narrower, so that all of 132 multiprocessors have several warps
 UNROLL_ABOVE = 1 << 22  # elements from which a thread takes two vectors: more loads in flight
-UNROLL, UNROLLED_THREADS = 2, 128
+UNROLL, FEWER_THREADS = 2, 128  # then, and where vectors are of rows
+LEAST_ROW = 512  # elements of rows that begin anywhere: in shorter ones too many vectors would lie in two
 
 
-def pointwise_width(graph: TensorGraph, stored: Stored, results: Sequence[int], numel: Dim) -> int:
-    """The neighbouring elements that a thread computes at once."""
-    values = [graph.results[i] for i in results]
+class RowProbe(Probe):
+    """Accesses of vectors that lie in one row, and that no choice divides (others are taken element by element)."""
 
-    def probe(width: int) -> Probe:
-        ranges = Ranges({"w": dims.floordiv(numel, width), LANE: width})
-        flat = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
-        accesses = Probe(graph, ranges, stored.values)
-        for v in values:
-            accesses.at(v, ranges.delinearize(flat, graph.shape(v)))
+    def uniform(self, condition: Dim, width: int) -> bool:
+        step = dims.linear_coefficient(condition, LANE)
+        return step == 0 or step in (1, -1) and not any(s.startswith("v") for s in dims.symbols(condition))
+
+
+class RowValues(ThreadValues):
+    """The values of such vectors; `begins` says where they begin, by their columns' symbols."""
+
+    begins: dict[str, Dim]
+
+    def _uniform(self, condition: Dim) -> bool:
+        return self._step(condition) in (0, 1, -1)
+
+    def first_of(self, offset: Dim) -> Dim:
+        return super().first_of(dims.substitute(offset, self.begins))
+
+
+@dataclass
+class Positions:
+    """How `numel` results are dealt to threads: in vectors of `width`, of flat memory or of rows of `length` elements."""
+
+    graph: TensorGraph
+    stored: Stored
+    results: Sequence[int]
+    numel: Dim
+    space: Space
+    width: int = 1
+    length: Dim = 0  # of rows; 0: flat
+
+    def flat(self, ranges: Ranges, u: int = 0) -> Dim:
+        """Lanes of vector number `u` of a thread: of `w`, or of row `r` and column `c`; adds their symbols to `ranges`."""
+        width, lane = self.width, dims.symbol(LANE) if self.width > 1 else 0
+        if width > 1:
+            ranges.add(LANE, width)
+        if self.length == 0:
+            return width * ranges.add(f"w{u}", dims.floordiv(self.numel, width)) + lane
+        *outer, last = self.space.loops
+        row = ranges.add(f"r{u}", dims.product(l.extent for l in outer))
+        column = ranges.add(f"c{u}", self.length - width + 1) + lane
+        values = dict(zip((l.name for l in outer), ranges.delinearize(row, [l.extent for l in outer])))
+        return ranges.simplify(dims.substitute(self.space.values["f"], {**values, last.name: column}))
+
+    def probe(self, u: int = 0) -> Probe:
+        """What a thread reads for its vector number `u`."""
+        ranges = Ranges()
+        flat = self.flat(ranges, u)
+        accesses = (RowProbe if self.length != 0 else Probe)(self.graph, ranges, self.stored.values)
+        for i in self.results:
+            value = self.graph.results[i]
+            accesses.at(value, ranges.delinearize(flat, self.graph.shape(value)))
         return accesses
 
-    return choose_width(values, probe, lambda width: not isinstance(numel, int) or numel // width >= ENOUGH)
+    def widened(self, length: Dim = 0) -> Positions:
+        """The same in vectors as wide as accesses allow."""
+        numel = self.numel
+
+        def of(width: int) -> Positions:
+            return Positions(self.graph, self.stored, self.results, numel, self.space, width, length)
+
+        values = [self.graph.results[i] for i in self.results]
+        enough: Callable[[int], bool] = lambda width: not isinstance(numel, int) or numel // width >= ENOUGH
+        return of(choose_width(values, lambda width: of(width).probe(), enough))
 
 
-def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim) -> None:
-    """Write the results with these numbers, which have `numel` elements each."""
-    width = pointwise_width(kernel.graph, stored, results, numel)
-    vectors = dims.ceildiv(numel, width)
-    step = UNROLL * UNROLLED_THREADS * width
-    unrolled = isinstance(numel, int) and numel >= UNROLL_ABOVE and numel % step == 0
-    threads, unroll = (UNROLLED_THREADS, UNROLL) if unrolled else (THREADS, 1)
-    stage = kernel.stage(threads, (dims.ceildiv(vectors, threads * unroll), 1, 1))
-    b = stage.b
-    if unrolled:
-        _unrolled(kernel, stored, stage, results, numel, width)
-        stage.finish()
-        return
-    w = stage.global_thread()
-    full = isinstance(numel, int) and numel % (THREADS * width) == 0
+def choose_positions(graph: TensorGraph, stored: Stored, results: Sequence[int], numel: Dim, space: Space) -> Positions:
+    """Vectors of flat memory, or of rows where those can be wider."""
+    any_width = Positions(graph, stored, results, numel, space)
+    flat, length = any_width.widened(), space.loops[-1].extent
+    if len(space.loops) == 1 or isinstance(length, int) and length < LEAST_ROW:
+        return flat
+    rows = any_width.widened(length)
+    return rows if rows.width > flat.width else flat
 
-    def whole() -> list[ir.Value]:
-        b.bind("w", w, 0)
-        ev = stored.evaluator(stage, Ranges({"w": dims.floordiv(numel, width)}), width)
-        _store(ev, stage.outputs, results, ev.flat(dims.symbol("w")))
+
+def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim, space: Space) -> None:
+    """Write the results with these numbers, which have `numel` elements each, in the loops `space`."""
+    _Pointwise(kernel, choose_positions(kernel.graph, stored, results, numel, space)).emit()
+
+
+class _Pointwise:
+    """The stage: this thread's vectors are numbers `self.vectors`, of which `w{u}` (and `r{u}`, `c{u}`) are symbols."""
+
+    def __init__(self, kernel: GpuKernel, positions: Positions):
+        self.positions, self.width, numel = positions, positions.width, positions.numel
+        many = not isinstance(numel, int) or numel >= UNROLL_ABOVE
+        threads = FEWER_THREADS if many or positions.length != 0 else THREADS
+        self.unroll = UNROLL if many and positions.length == 0 else 1
+        step = threads * self.unroll
+        self.stage = kernel.stage(threads, (dims.ceildiv(dims.ceildiv(numel, self.width), step), 1, 1))
+        self.covered = isinstance(numel, int) and numel % (step * self.width) == 0
+        b = self.b = self.stage.b
+        first = b.binary("arith.muli", self.stage.block(), b.constant(step, b.index))
+        first = b.binary("arith.addi", first, self.stage.thread())
+        self.vectors = [b.binary("arith.addi", first, b.constant(u * threads, b.index)) for u in range(self.unroll)]
+        self.begins = [self.width * b.bind(f"w{u}", w) for u, w in enumerate(self.vectors)]
+        self.columns: dict[str, Dim] = {}
+        if positions.length != 0:
+            for u, begin in enumerate(self.begins):
+                row = b.bind(f"r{u}", b.dim(dims.floordiv(begin, positions.length)))
+                column = begin - positions.length * row
+                b.bind(f"c{u}", b.dim(column))
+                self.columns[f"c{u}"] = column
+
+    def emit(self) -> None:
+        """Write the body of the stage."""
+        conditions = [] if self.covered else [self._is_whole(self.unroll - 1)]
+        if self.columns:
+            conditions += [c for u in range(self.unroll) for c in self._in_one_row(u)]
+        every = range(self.unroll)
+        if not conditions:
+            self._whole(every)
+        else:
+            self.b.branch(self._all(conditions), [], lambda: self._whole(every), self._pieces())
+        self.stage.finish()
+
+    # -- conditions ------------------------------------------------------------------------------------------------
+    def _is_whole(self, u: int) -> ir.Value:
+        return self._less(self.vectors[u], dims.floordiv(self.positions.numel, self.width))
+
+    def _in_one_row(self, u: int) -> list[ir.Value]:
+        """Where vector `u` lies in one row, and all of its lanes decide alike."""
+        b, lane = self.b, LANE
+        conditions = [self._less(self.b.dim(dims.symbol(f"c{u}")), self.positions.length - (self.width - 1))]
+        for condition in dict.fromkeys(self.positions.probe(u).conditions):
+            if dims.linear_coefficient(condition, lane) == 0:
+                continue
+            ends = [b.dim(dims.substitute(condition, {lane: k})) for k in (0, self.width - 1)]
+            first, last = (b.value("arith.cmpi", (e, b.dim(0)), b.i1, predicate=b.number(5, b.i64)) for e in ends)
+            conditions.append(b.value("arith.cmpi", (first, last), b.i1, predicate=b.number(0, b.i64)))
+        return conditions
+
+    def _less(self, a: ir.Value, end: Dim) -> ir.Value:
+        return self.b.value("arith.cmpi", (a, self.b.dim(end)), self.b.i1, predicate=self.b.number(2, self.b.i64))
+
+    def _all(self, conditions: Sequence[ir.Value]) -> ir.Value:
+        made = conditions[0]
+        for c in conditions[1:]:
+            made = self.b.value("arith.andi", (made, c), self.b.i1)
+        return made
+
+    # -- stores ----------------------------------------------------------------------------------------------------
+    def _whole(self, numbers: Sequence[int]) -> list[ir.Value]:
+        """Whole vectors: all are loaded before the first is stored."""
+        positions, graph, ranges = self.positions, self.positions.graph, Ranges()
+        flats = [positions.flat(ranges, u) for u in numbers]
+        make = RowValues if self.columns else ThreadValues
+        ev = positions.stored.evaluator(self.stage, ranges, self.width, make)
+        if isinstance(ev, RowValues):
+            ev.begins = self.columns
+        made = [
+            (i, u, ev.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i]))))
+            for u, flat in zip(numbers, flats)
+            for i in positions.results
+        ]
+        for i, u, value in made:
+            ev.store(self.stage.outputs[i], ev.flat(dims.symbol(f"w{u}")), value)
         return []
 
-    def rest() -> list[ir.Value]:
-        first = b.binary("arith.muli", w, b.constant(width, b.index))
-        with b.loop("f", first, b.dim(numel)) as f:
-            _store(stored.evaluator(stage, Ranges({"f": numel}), 1), stage.outputs, results, f)
+    def _pieces(self) -> Callable[[], list[ir.Value]] | None:
+        """What there is where not all vectors are whole; None for nothing."""
+        numel, flat = self.positions.numel, not self.columns
+        exact = self.width == 1 or isinstance(numel, int) and numel % self.width == 0
+
+        def each() -> list[ir.Value]:
+            for u in range(self.unroll):
+                rest = None if flat and exact else partial(self._one_by_one, u)
+                if flat and self.unroll > 1:
+                    self.b.branch(self._is_whole(u), [], partial(self._whole, [u]), rest)
+                elif rest is not None:
+                    rest()
+            return []
+
+        return None if flat and exact and self.unroll == 1 else each
+
+    def _one_by_one(self, u: int) -> list[ir.Value]:
+        """The elements of a vector, as far as there are any."""
+        positions, graph, b = self.positions, self.positions.graph, self.b
+        end = dims.dim_min(self.begins[u] + self.width, positions.numel)
+        with b.loop("f", self.begins[u], end) as f:
+            ev = positions.stored.evaluator(self.stage, Ranges({"f": positions.numel}), 1)
+            for i in positions.results:
+                value = graph.results[i]
+                ev.store(self.stage.outputs[i], f, ev.at(value, ev.ranges.delinearize(f, graph.shape(value))))
         return []
-
-    if full:
-        whole()
-        stage.finish()
-        return
-    last = b.dim(dims.floordiv(numel, width))
-    inside = b.value("arith.cmpi", (w, last), b.i1, predicate=b.number(6, b.i64))
-    exact = width == 1 or (isinstance(numel, int) and numel % width == 0)
-    b.branch(inside, [], whole, None if exact else rest)
-    stage.finish()
-
-
-def _unrolled(
-    kernel: GpuKernel, stored: Stored, stage: GpuStage, results: Sequence[int], numel: Dim, width: int
-) -> None:
-    """Whole vectors only: block `k` takes UNROLL runs of `threads` vectors."""
-    b = stage.b
-    first = b.binary("arith.muli", stage.block(), b.constant(UNROLL * stage.threads, b.index))
-    first = b.binary("arith.addi", first, stage.thread())
-    ranges = Ranges()
-    positions = []
-    for u in range(UNROLL):
-        at = b.binary("arith.addi", first, b.constant(u * stage.threads, b.index))
-        ranges.add(f"w{u}", dims.floordiv(numel, width))
-        positions.append(b.bind(f"w{u}", at))
-    ev = stored.evaluator(stage, ranges, width)
-    made = [
-        (stage.outputs[i], ev.flat(p), ev.at(v, ranges.delinearize(ev.flat(p), kernel.graph.shape(v))))
-        for p in positions
-        for i, v in ((i, kernel.graph.results[i]) for i in results)
-    ]
-    for buffer, offset, value in made:
-        ev.store(buffer, offset, value)
-
-
-def _store(ev: ThreadValues, outputs: Sequence[ir.Value], results: Sequence[int], flat: Dim) -> None:
-    graph = ev.graph
-    for i in results:
-        value = graph.results[i]
-        ev.store(outputs[i], flat, ev.at(value, ev.ranges.delinearize(flat, graph.shape(value))))

@@ -35,11 +35,14 @@ class GpuKernel:
     """The `gpu.module` that replaces the linalg-level function of `graph`, for a GPU whose waves have `wave` lanes.
 
     `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, if the machine has one; `stream`: loads may say that
-    caches need not keep what they read (streamed_loads.py).
+    caches need not keep what they read (streamed_loads.py); `aligned`: vectors are loaded from multiples of their size
+    only (unaligned_loads.py).
     """
 
-    def __init__(self, graph: TensorGraph, wave: int = WARP, divide: str = "", stream: bool = False):
-        self.graph, self.wave, self.divide, self.stream = graph, wave, divide, stream
+    def __init__(
+        self, graph: TensorGraph, wave: int = WARP, divide: str = "", stream: bool = False, aligned: bool = False
+    ):
+        self.graph, self.wave, self.divide, self.stream, self.aligned = graph, wave, divide, stream, aligned
         op = graph.op
         self.name = ir.StringAttr(op.attributes["sym_name"]).value
         kept = ("lamina.kind", "lamina.symbols", "lamina.label")

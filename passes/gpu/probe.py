@@ -66,7 +66,7 @@ class Probe(Accesses):
         if any(map(vector_expression, self.positions)):
             return False
         if self._reads_whole_loads(width):
-            return all(_uniform(c, width) for c in self.conditions)
+            return all(self.uniform(c, width) for c in self.conditions)
         if any(vector_expression(offset) for _, offset in self.loads):
             return False
         if any(_is_near(dims.linear_coefficient(offset, LANE)) for _, offset in self.loads):
@@ -74,7 +74,17 @@ class Probe(Accesses):
         computed = any(s.startswith("v") for _, offset in self.loads for s in dims.symbols(offset))
         if computed and any(LANE in dims.symbols(p) for p in self.positions):
             return False  # windows: each lane reads at places of its own, beside its neighbours'
-        return all(_uniform(c, width) for c in self.conditions)
+        return all(self.uniform(c, width) for c in self.conditions)
+
+    def uniform(self, condition: Dim, width: int) -> bool:
+        """True if `condition >= 0` holds for all lanes or none."""
+        step = dims.linear_coefficient(condition, LANE)
+        if step == 0:
+            return True
+        if step not in (1, -1):
+            return False
+        first = dims.substitute(condition, {LANE: 0})
+        return divisible(first if step == 1 else first + 1, width)
 
     def _reads_whole_loads(self, width: int) -> bool:
         """True if `width` lanes read near each other what a few whole loads bring (windows, each second element).
@@ -104,16 +114,6 @@ class Probe(Accesses):
 def _is_near(step: Dim | None) -> bool:
     """True if lanes read elements of one cache line one by one (each second, or backwards): threads do so together."""
     return isinstance(step, int) and (step < 0 or step > 1) and abs(step) <= MOST_STEP
-
-
-def _uniform(condition: Dim, width: int) -> bool:
-    step = dims.linear_coefficient(condition, LANE)
-    if step == 0:
-        return True
-    if step not in (1, -1):
-        return False
-    first = dims.substitute(condition, {LANE: 0})
-    return divisible(first if step == 1 else first + 1, width)
 
 
 def choose_width(

@@ -1,8 +1,9 @@
 """Rows whose length `n` is known when they are launched: a stage for each way to take them, of which one runs.
 
 short     whole vectors, up to SHORT elements: a wave a row, in registers
-others    a block a row: by vectors where n is a multiple of their lanes, else element by element; each in registers up
-          to HELD elements a thread, else read again by each loop
+others    a block of THREADS a row, or of LONG_THREADS where those would hold more than HELD elements each: by vectors
+          where n is a multiple of their lanes, else element by element; vectors in registers up to HELD elements a
+          thread, else read again by each loop
 
 A grid is an expression over sizes, and a stage whose grid is empty is not launched: `when` of RowStage is 0 or 1.
 """
@@ -20,7 +21,7 @@ from .probe import MOST_LANES
 from .stored import Stored
 
 SHORT = 1024  # elements
-THREADS, HELD = 256, 16  # of another row, and the elements that each may hold
+THREADS, LONG_THREADS, HELD = 256, 512, 16  # of another row, of a long one, and the elements that each may hold
 
 
 def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
@@ -34,13 +35,30 @@ def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None
         _divide(rows, given, wide)
         rows.write(wide, SHORT // (kernel.wave * wide.width))
         rows.stage.finish()
-    rows = RowStage(kernel, stored, plan.count, THREADS, 1 - short)
+    long = _is_long(plan.length) if wide is not None and _is_held(plan) else 0
+    for threads, when in ((THREADS, 1 - short - long), (LONG_THREADS, long)):
+        if when != 0:
+            _emit_blocks(RowStage(kernel, stored, plan.count, threads, when), given, wide)
+
+
+def _emit_blocks(rows: RowStage, given: RowForm, wide: RowForm | None) -> None:
+    """A row for each block of the stage."""
     if wide is None or wide is given:
-        _held_or_read(rows, given)
+        _write(rows, given)
     else:
         whole = _divide(rows, given, wide)
-        rows.stage.b.branch(whole, [], lambda: _held_or_read(rows, wide), lambda: _held_or_read(rows, given))
+        rows.stage.b.branch(whole, [], lambda: _write(rows, wide), lambda: _write(rows, given))
     rows.stage.finish()
+
+
+def _is_long(length: Dim) -> Dim:
+    """1 for more elements than THREADS hold, and for none, of which nobody must load a first one; else 0."""
+    return 1 - dims.dim_min(1, length) * (1 - dims.dim_min(1, dims.floordiv(length - 1, THREADS * HELD)))
+
+
+def _is_held(plan: RowPlan) -> bool:
+    """True if rows are read more than once."""
+    return bool(plan.full) or len(plan.keys) > 1
 
 
 def _is_short(length: Dim, width: int) -> Dim:
@@ -76,11 +94,14 @@ def _divide(rows: RowStage, given: RowForm, wide: RowForm) -> ir.Value:
     return b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
 
 
-def _held_or_read(rows: RowStage, form: RowForm) -> list[ir.Value]:
-    """What the threads hold is not read again, if something would be."""
-    if form.width == 1 or not form.plan.full and len(form.plan.keys) == 1:
+def _write(rows: RowStage, form: RowForm) -> list[ir.Value]:
+    """Write the results of rows of `form`; threads hold vectors that would be read again, where they can."""
+    if form.width == 1 or not _is_held(form.plan):
         return rows.write(form, 0)
+    unroll = -(-HELD // form.width)
+    if rows.threads == THREADS:
+        return rows.write(form, unroll)
     b = rows.stage.b
-    more, held = b.dim(form.plan.length - 1), b.constant(HELD * THREADS, b.index)
-    fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= HELD * THREADS
-    return b.branch(fits, [], lambda: rows.write(form, -(-HELD // form.width)), lambda: rows.write(form, 0))
+    more, held = b.dim(form.plan.length - 1), b.constant(HELD * LONG_THREADS, b.index)
+    fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= HELD * LONG_THREADS
+    return b.branch(fits, [], lambda: rows.write(form, unroll), lambda: rows.write(form, 0))

@@ -26,6 +26,7 @@ from ..loops.reduction_loops import accumulator_kinds, reduction_loops
 from ..loops.tensor_graph import BodyOp, Generic, TensorGraph
 from .gpu_kernel import GpuStage, element_bytes
 from .streamed_loads import StreamedLoads
+from .unaligned_loads import MANY_PARTS, can_load, unaligned_load
 
 LANE = "lane"
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
@@ -134,6 +135,8 @@ class ThreadValues(VectorEvaluator):
             loads = [self._load_lane(buffer, self.lane(offset, k), lanes) for k in range(self.width)]
             return self.b.value("vector.from_elements", loads, ir.VectorType.get([self.width], element))
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
+        if self._begins_anywhere(buffer, alignment.value):
+            return unaligned_load(self.b, buffer, self.b.dim(offset), self.width)
         if self.streamed is not None and self.streamed.takes(buffer, self.width, alignment.value):
             return self.streamed.load(buffer, self.b.dim(offset), self.width)
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
@@ -169,9 +172,20 @@ class ThreadValues(VectorEvaluator):
         attributes = {"alignment": self._alignment(offset, element)}
         b.op("vector.store", (self.vector(value), buffer, b.dim(offset)), attributes=attributes)
 
+    def first_of(self, offset: Dim) -> Dim:
+        """Where the vector at `offset` begins, written so that it shows what that is a multiple of."""
+        return offset - dims.symbol(LANE)
+
+    def _begins_anywhere(self, buffer: ir.Value, alignment: int) -> bool:
+        """True for vectors of global memory that the machine would load in many parts."""
+        if not self.stage.kernel.aligned or buffer not in self.stage.inputs.values():
+            return False
+        parts = self.width * element_bytes(ir.MemRefType(buffer.type).element_type) // alignment
+        return parts >= MANY_PARTS and can_load(buffer, self.width)
+
     def _alignment(self, offset: Dim, element: ir.Type) -> ir.IntegerAttr:
         """In bytes, of the vector whose first lane is at `offset`."""
-        first = offset - dims.symbol(LANE)
+        first = self.first_of(offset)
         width = self.width
         while width > 1 and not divisible(first, width):
             width //= 2

@@ -15,7 +15,7 @@ from support.simulate_gpu import simulate
 from lamina.dialects import interpret
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
-from lamina.passes.gpu import emit_gpu_loops, emit_pointwise
+from lamina.passes.gpu import emit_pointwise
 from lamina.passes.pass_manager import run
 
 
@@ -27,14 +27,14 @@ def storage(dtype):
     return np.dtype(dtype.str.replace("u", "i")) if dtype.kind == "u" else dtype
 
 
-def run_simulated(graph, arrays):
+def run_simulated(graph, arrays, options=""):
     """The outputs of `graph` as one simulated kernel, and those of the interpreter."""
     expected = [np.asarray(x) for x in interpret.run(graph, arrays)]
     context = ir.Context()
     context.enable_multithreading(False)
     with context, ir.Location.unknown():
         module = graph_module(graph)
-        run(module, "lamina-emit-gpu-loops")
+        run(module, "lamina-emit-gpu-loops" + options)
         symbols = interpret.symbol_values(graph, arrays)
         made, status = simulate(
             module,
@@ -47,8 +47,8 @@ def run_simulated(graph, arrays):
     return [m.view(e.dtype) for m, e in zip(made, expected)], expected, text
 
 
-def check(graph, arrays, tolerance=2e-5):
-    made, expected, text = run_simulated(graph, arrays)
+def check(graph, arrays, tolerance=2e-5, options=""):
+    made, expected, text = run_simulated(graph, arrays, options)
     for m, e in zip(made, expected):
         if e.dtype.kind in "biu":
             np.testing.assert_array_equal(m, e)
@@ -66,9 +66,12 @@ def graph_of(op, *types, outputs=1, **attributes):
     return g
 
 
+TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f64": np.float64}
+
+
 def random(*types):
     rng = np.random.default_rng(3)
-    return [rng.standard_normal(s).astype({"f32": np.float32, "bf16": ml_dtypes.bfloat16}[t]) for t, s in types]
+    return [rng.standard_normal(s).astype(TYPES[t]) for t, s in types]
 
 
 ROWS = [(8, 4096), (3, 4097), (5, 1000), (4, 1500), (70, 100), (6, 16384), (2, 40000), (300, 7), (2, 3, 5, 256)]
@@ -139,12 +142,42 @@ def test_windows_share_whole_loads(dtype, outputs, monkeypatch):
     assert f"vector<{outputs}x{dtype}>" in next(line for line in text.splitlines() if "vector.store" in line)
 
 
+ALIGNED = "{aligned=true}"
+
+
+@pytest.fixture
+def wide_vectors(monkeypatch):
+    """Few elements are taken as many are: in whole vectors, two a thread, if rows have 16 elements and more."""
+    for name, value in (("ENOUGH", 1), ("UNROLL_ABOVE", 1), ("LEAST_ROW", 16)):
+        monkeypatch.setattr(emit_pointwise, name, value)
+
+
+@pytest.mark.parametrize("columns", [101, 21, 104, 33])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_rows_that_begin_anywhere_are_taken_by_threads_together(dtype, monkeypatch):
-    monkeypatch.setattr(emit_gpu_loops, "UNROLL_ABOVE", 1)
-    wide, column = (dtype, (6, 1001)), (dtype, (6, 1))
-    assert "remui" not in check(graph_of("mul", wide, column), random(wide, column))
-    check(graph_of("concat", wide, wide, dim=1), random(wide, wide))
+def test_rows_that_begin_anywhere_are_stored_in_vectors(dtype, columns, wide_vectors):
+    wide, column, row = (dtype, (40, columns)), (dtype, (40, 1)), (dtype, (columns,))
+    for other in (column, row):  # what lies as the result does is read in the same vectors
+        text = check(graph_of("mul", wide, other), random(wide, other), options=ALIGNED)
+        assert "remui" not in text.split("scf.if")[1].split("else")[0]
+    text = check(graph_of("concat", wide, wide, dim=1), random(wide, wide), options=ALIGNED)
+    assert f"vector<{16 // (4 if dtype == 'f32' else 2)}x{dtype}>" in text
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("rows", [40, 41])  # of 41 rows the last vector is no whole one
+def test_vectors_of_rows_out_of_a_table(dtype, rows, wide_vectors):
+    g = graph_of("embedding", (dtype, (56, 37)), ("i64", (rows,)))
+    arrays = [*random((dtype, (56, 37))), np.random.default_rng(0).integers(0, 56, rows)]
+    assert "llvm.intr.fshr" in check(g, arrays, options=ALIGNED) or dtype == "f32"
+    assert "llvm.intr.fshr" not in check(g, arrays)
+
+
+def test_pieces_of_rows_that_begin_anywhere(wide_vectors):
+    parts = [("bf16", (9, 3, n)) for n in (37, 5, 22)]
+    check(graph_of("concat", *parts, dim=2), random(*parts), options=ALIGNED)
+    x = ("f32", (5, 61))
+    check(graph_of("slice", x, sizes=(5, 57), starts=(0, 3), steps=(1, 1)), random(x), options=ALIGNED)
+    check(graph_of("pad", x, low=(1, 3), high=(2, 4), value=2.0), random(x), options=ALIGNED)
 
 
 @pytest.mark.parametrize(("start", "whole"), [(0, True), (1, True), (3, False)])  # 3 and 5 lie in two loads
@@ -195,14 +228,16 @@ def test_symbolic_rows_and_columns():
         (3, 513),
         (2, 4096),
         (2, 4097),
+        (1, 8192),
         (1, 8200),
-    ):  # held up to 4096, 8192 in vectors
+    ):  # held up to 4096 by a block, up to 8192 by a larger one
         check(g, random(("f32", shape)), 2e-4)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("shape", [(128, 192), (100, 37), (65, 640), (1100, 1000), (3, 96, 100)], ids=str)
-def test_transposes_go_through_tiles(shape, dtype):
+@pytest.mark.parametrize("options", ["", ALIGNED])
+def test_transposes_go_through_tiles(shape, dtype, options):
     g = Graph()
     x = g.add_input("x", TensorType(dtype, shape))
     swapped = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
@@ -210,7 +245,16 @@ def test_transposes_go_through_tiles(shape, dtype):
     y = g.add_input("y", TensorType(dtype, tuple(shape[d] for d in swapped)))
     g.add_output(g.add("mul", turned, y))
     arrays = random((dtype, shape), (dtype, tuple(shape[d] for d in swapped)))
-    assert "gpu.barrier" in check(g, arrays)
+    assert "gpu.barrier" in check(g, arrays, options=options)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64"])
+@pytest.mark.parametrize("shape", [(128, 201), (64, 1001), (3, 96, 97), (72, 43)], ids=str)
+def test_tiles_of_rows_that_begin_anywhere_are_loaded_in_vectors(dtype, shape):
+    order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    g = graph_of("permute", (dtype, shape), dims=order)
+    text = check(g, random((dtype, shape)), options=ALIGNED)
+    assert "memref.load %arg0" not in text.replace("f64", "") or dtype == "f64"
 
 
 def test_a_transpose_of_symbolic_size():

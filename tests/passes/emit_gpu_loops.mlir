@@ -57,12 +57,12 @@ func.func private @sum(%x: tensor<300x4096xf32>) -> tensor<300xf32> attributes {
 
 // -----
 
-// A transpose goes through a padded tile of shared memory: vectors on both sides.
+// A transpose goes through a tile of shared memory: vectors on both sides, and into the tile, of which lanes are read one by one.
 // CHECK-LABEL: gpu.module @turn
 // CHECK: gpu.func @turn_0(
 // CHECK-SAME: workgroup(%{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>> {llvm.align = 16 : i64})
 // CHECK: vector.load %{{.*}} {alignment = 16 : i64} : memref<8192xf32, #gpu.address_space<global>>, vector<4xf32>
-// CHECK: memref.store %{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>>
+// CHECK: vector.store %{{.*}} {alignment = 16 : i64} : memref<1056xf32, #gpu.address_space<workgroup>>, vector<4xf32>
 // CHECK: gpu.barrier
 // CHECK: memref.load %{{.*}} : memref<1056xf32, #gpu.address_space<workgroup>>
 // CHECK: vector.store %{{.*}} {alignment = 16 : i64} : memref<8192xf32, #gpu.address_space<global>>, vector<4xf32>
