@@ -85,6 +85,14 @@ def own_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:
     return found + [t for _, t in gm.named_buffers(remove_duplicate=False)]
 
 
+def has_composed_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """True if an argument or result of a Dynamo graph is made of other tensors, as a DTensor is."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    results = [n.meta.get("example_value") for n in gm.graph.output_node().all_input_nodes]
+    return any(is_traceable_wrapper_subclass(v) for v in (*inputs, *own_tensors(gm), *results))
+
+
 def static_inputs(metadata: Any) -> frozenset[int]:
     """The numbers of the graph inputs that are parameters or buffers; empty if unknown."""
     return frozenset(getattr(metadata, "static_input_indices", None) or ())

@@ -117,6 +117,8 @@ def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, w
             decompositions={},
             keep_inference_input_mutations=True,
         )
+    if compat.has_composed_tensors(gm, inputs):
+        return wrapped  # the wrapper takes them apart, and `metadata` is about the parts
     if compilation.direct is not None:
         COUNTERS.add("direct")
         own = compat.own_tensors(gm)
