@@ -214,7 +214,7 @@ def main() -> None:
     given = parser.parse_args()
     import lamina
     import lamina.frontend.dynamo  # noqa: F401
-    from lamina.frontend import cuda_launcher
+    from lamina.frontend.calls import cuda_launcher
 
     if given.target:
         cuda_launcher.target_for = lambda index: given.target

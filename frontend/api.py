@@ -19,9 +19,10 @@ from torch.utils import _pytree as pytree
 from ..compiler.api import Program, compile_graph, show_ir
 from ..compiler.options import Options
 from ..runtime.errors import LaminaRuntimeError
-from . import compat, launcher
+from . import compat
+from .calls import launcher
+from .calls.signature import Signature
 from .export import Exported, ExportError, from_program, symbol_names
-from .signature import Signature
 
 
 class Compiled:

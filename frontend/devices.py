@@ -44,7 +44,7 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
         return
     from ..compiler.api import target_attends, target_convolves
     from ..compiler.levels import GPU_KINDS
-    from .cuda_launcher import index_of, target_for
+    from .calls.cuda_launcher import index_of, target_for
 
     for node in nodes:
         category = registry(node.op).category

@@ -20,8 +20,9 @@ import torch
 from torch import fx
 
 from ..compiler import pool
-from . import compat, glue, launcher, values
+from . import compat, glue, values
 from .aten.registry import Unsupported
+from .calls import launcher
 from .complex_pairs.split_complex import split_complex
 from .convert import convert
 from .equal_sizes import unify

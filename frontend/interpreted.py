@@ -11,8 +11,8 @@ import torch
 from ..dialects import interpret as interpreter
 from ..dialects.strides import row_major
 from . import values
+from .calls.signature import Signature, allocate, evaluate, laid_out
 from .part import Part
-from .signature import Signature, allocate, evaluate, laid_out
 
 
 def interpret(part: Part) -> Callable[..., tuple[torch.Tensor, ...]]:

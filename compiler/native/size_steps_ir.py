@@ -1,6 +1,6 @@
 """Sizes computed by native code, as LLVM IR: what lets one table of an entry serve calls of all sizes.
 
-`frontend/size_steps.py` writes the steps. They read and write an array of values, which begins with the symbols:
+`frontend/calls/size_steps.py` writes the steps. They read and write an array of values, which begins with the symbols:
 
     ADD … MAX       values[to] = values[a] op values[b]; a division by 0 belongs to an empty tensor, and is one by 1
     CHECK           values[a] <= values[b], or nothing more is done

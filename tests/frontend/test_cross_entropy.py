@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from lamina.compiler.api import show_ir
-from lamina.frontend import launcher
+from lamina.frontend.calls import launcher
 from lamina.frontend.export import from_program
 
 

@@ -5,8 +5,8 @@ import torch
 
 from lamina.compiler import api
 from lamina.dialects.record import Graph, TensorType
-from lamina.frontend import cuda_launcher
 from lamina.frontend.aten.registry import Unsupported
+from lamina.frontend.calls import cuda_launcher
 from lamina.frontend.devices import check_kernels
 
 CUDA = torch.device("cuda", 0)

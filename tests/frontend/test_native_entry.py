@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lamina.frontend import native_entry, weights
-from lamina.frontend.entry_table import SLOT
+from lamina.frontend import weights
+from lamina.frontend.calls import native_entry
+from lamina.frontend.calls.entry_table import SLOT
 from lamina.frontend.stats import COUNTERS
 
 
@@ -20,7 +21,7 @@ def entry_of(compiled_call):
 @pytest.fixture
 def part(monkeypatch):
     """`part(function, *args, **options)`: compile for these arguments; returns the compiled function and its builtins."""
-    from lamina.frontend import launcher
+    from lamina.frontend.calls import launcher
 
     made = []
     compile_part = launcher.compile_part
@@ -182,7 +183,7 @@ def test_optimiser_steps_are_seen(part, fused):
 
 def test_optimiser_steps_leave_parts_without_constants_alone(part, monkeypatch):
     """A training loop steps each time: its parts have no weights, and stay memoised."""
-    from lamina.frontend.launcher import Native
+    from lamina.frontend.calls.launcher import Native
 
     x = torch.randn(3, 4)
     compiled, _ = part(lambda x: x.exp() + 1, x)

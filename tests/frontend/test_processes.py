@@ -47,7 +47,7 @@ def test_a_child_forked_while_an_entry_is_compiled_compiles_its_own(tmp_path):
     code = """
         import os
         import lamina.frontend.dynamo
-        from lamina.frontend import native_entry
+        from lamina.frontend.calls import native_entry
         native_entry.prepare()
         child = os.fork()
         if child == 0:

@@ -12,9 +12,9 @@ from torch import nn
 from lamina.compiler.api import compile_graph, compile_llvm
 from lamina.compiler.native import size_steps_ir
 from lamina.dialects import dims
-from lamina.frontend import launcher
-from lamina.frontend.gpu_follow import follow_launches
-from lamina.frontend.size_steps import SizeSteps
+from lamina.frontend.calls import launcher
+from lamina.frontend.calls.gpu_follow import follow_launches
+from lamina.frontend.calls.size_steps import SizeSteps
 from lamina.runtime import cuda
 from lamina.runtime.arena import plan_offsets
 from lamina.runtime.gpu_launches import Launches

@@ -8,8 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lamina.dialects import interpret
-from lamina.frontend import cuda_launcher
 from lamina.frontend.aten.registry import Unsupported
+from lamina.frontend.calls import cuda_launcher
 from lamina.frontend.convert import convert
 from lamina.frontend.partition import classify
 

@@ -8,7 +8,7 @@ import torch
 from support.fake_cuda import FakeDriver
 
 from lamina.compiler.api import compile_graph, show_ir
-from lamina.frontend import cuda_entry, cuda_launcher, launcher, native_entry
+from lamina.frontend.calls import cuda_entry, cuda_launcher, entry_support, launcher
 from lamina.runtime import cuda, gpu_layout
 from lamina.runtime.entry import addresses
 from lamina.runtime.gpu_program import GpuProgram
@@ -52,9 +52,9 @@ def gpu(monkeypatch):
         monkeypatch.setattr(cuda_launcher, "current_stream", lambda index: shared.stream)
         native = cuda_launcher.CudaNative(part, GpuProgram(program.manifest, program.image, cuda.device(0)))
         native.device = torch.device("cpu")
-        found = addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH)
+        found = addresses(entry_support.torch_library("cpu"), cuda_entry._TORCH)
         found |= addresses(shared, cuda_entry._TORCH_GPU)
-        support = native_entry.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
+        support = entry_support.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
         call = cuda_entry._Entry(native, support, graphs).chain.call
         for _ in range(2):  # in Python; the next is native
             call(*tensors)

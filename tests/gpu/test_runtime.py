@@ -9,7 +9,7 @@ import torch
 import lamina
 from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
-from lamina.frontend import launcher
+from lamina.frontend.calls import launcher
 from lamina.runtime import cuda, dlpack
 from lamina.runtime.errors import ArtifactError, LaminaRuntimeError, NoDeviceError
 from lamina.runtime.gpu_image import unpack

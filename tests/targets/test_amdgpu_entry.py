@@ -12,7 +12,7 @@ import lamina
 from lamina.compiler import artifact
 from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
-from lamina.frontend import cuda_entry, cuda_launcher, launcher, native_entry
+from lamina.frontend.calls import cuda_entry, cuda_launcher, entry_support, launcher
 from lamina.runtime import hip
 from lamina.runtime.entry import addresses
 from lamina.runtime.errors import DeviceMemoryError
@@ -109,10 +109,10 @@ def test_a_part_under_torch_is_launched_natively(fake, monkeypatch, graphs):
     native = cuda_launcher.CudaNative(parts[0], GpuProgram(program.manifest, program.image, hip.device(0)))
     native.device = torch.device("cpu")  # where the fake device's memory is
     torch_hip = FakeTorchHip()
-    found = addresses(native_entry.torch_library("cpu"), cuda_entry._TORCH) | addresses(
+    found = addresses(entry_support.torch_library("cpu"), cuda_entry._TORCH) | addresses(
         torch_hip, cuda_entry._TORCH_GPU
     )
-    support = native_entry.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
+    support = entry_support.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
     entry = cuda_entry._Entry(native, support, graphs).chain.call
     for _ in range(4):
         fake.calls.clear()

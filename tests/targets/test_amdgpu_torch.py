@@ -8,7 +8,7 @@ from support import amdgpu_code
 from support.fake_hip import Anywhere, FakeHip
 from torch._subclasses import FakeTensorMode
 
-from lamina.frontend import cuda_launcher
+from lamina.frontend.calls import cuda_launcher
 from lamina.targets import get_target
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..compiler.native.entry_ir import arguments_check, load_slot, load_word
-from ..compiler.native.gpu_launch_ir import launch_ir
-from ..compiler.native.size_steps_ir import follow_ir
+from ...compiler.native.entry_ir import arguments_check, load_slot, load_word
+from ...compiler.native.gpu_launch_ir import launch_ir
+from ...compiler.native.size_steps_ir import follow_ir
 from .entry_code import HELPERS, RESULTS, opening, outputs
 from .entry_table import ARGUMENT_WORDS, CUDA_SLOT, TENSOR
 

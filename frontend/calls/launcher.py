@@ -17,17 +17,17 @@ from typing import Any
 
 import torch
 
-from ..compiler import pool
-from ..compiler.api import Program, compile_graph, target_device
-from ..compiler.options import Options, in_process
-from ..dialects.dtypes import size as item_size
-from ..dialects.strides import row_major
-from ..runtime.errors import LaminaRuntimeError
-from ..runtime.program import Constants, LoadedProgram, OutputSpec, PlannedProgram, Prepared
-from . import compat, values, weights
-from .part import Part
+from ...compiler import pool
+from ...compiler.api import Program, compile_graph, target_device
+from ...compiler.options import Options, in_process
+from ...dialects.dtypes import size as item_size
+from ...dialects.strides import row_major
+from ...runtime.errors import LaminaRuntimeError
+from ...runtime.program import Constants, LoadedProgram, OutputSpec, PlannedProgram, Prepared
+from .. import compat, values, weights
+from ..part import Part
+from ..stats import COUNTERS
 from .signature import Signature, evaluate, laid_out
-from .stats import COUNTERS
 from .symbolic_call import symbolic_call
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..compiler.native.entry_ir import (
+from ...compiler.native.entry_ir import (
     CLASS,
     SAME,
     arguments_check,
@@ -29,7 +29,7 @@ from ..compiler.native.entry_ir import (
     release,
     slow,
 )
-from ..compiler.native.size_steps_ir import follow_ir
+from ...compiler.native.size_steps_ir import follow_ir
 from .entry_table import ARGUMENT_WORDS, BYTES_DATA, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT
 
 _slot = partial(load_slot, SLOT)

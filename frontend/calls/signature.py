@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from ..dialects import dims
-from ..dialects.dims import Dim
-from ..runtime.errors import LaminaRuntimeError
-from . import compat, values
-from .part import OutputSpec, Part
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ...runtime.errors import LaminaRuntimeError
+from .. import compat, values
+from ..part import OutputSpec, Part
 
 
 class Signature:

@@ -20,7 +20,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..compiler.native.size_steps_ir import (
+from ...compiler.native.size_steps_ir import (
     ADD,
     CHECK,
     ENCODE,
@@ -34,10 +34,10 @@ from ..compiler.native.size_steps_ir import (
     STEP_WORDS,
     SYMBOL_WORDS,
 )
-from ..dialects import dims
-from ..dialects.dims import Dim
-from ..runtime.arena import plan_offsets
-from ..runtime.entry import rows
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ...runtime.arena import plan_offsets
+from ...runtime.entry import rows
 
 _COMPUTED: dict[int, Callable[[int, int], int]] = {
     ADD: lambda a, b: a + b,

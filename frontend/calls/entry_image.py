@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from ..compiler.api import compile_llvm
+from ...compiler.api import compile_llvm
 
 
 @functools.cache

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..dialects import dims
-from ..dialects.dims import Dim
-from ..dialects.strides import row_major
-from . import values
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ...dialects.strides import row_major
+from .. import values
 
 if TYPE_CHECKING:
     from .launcher import Native

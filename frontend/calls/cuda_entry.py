@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..runtime.entry import Chain, addresses
-from ..runtime.gpu_launches import Launches, program_words
-from ..runtime.gpu_program import DEVICE_ALIGN
-from . import native_entry
+from ...runtime.entry import Chain, addresses
+from ...runtime.gpu_launches import Launches, program_words
+from ...runtime.gpu_program import DEVICE_ALIGN
 from .cuda_entry_code import cuda_entry_ir
 from .entry_image import entry_image
+from .entry_support import Support, support, torch_library
 from .entry_table import CUDA_SLOT
 from .gpu_follow import follow_launches
-from .native_entry import Support, Table
+from .part_table import PartTable
 
 if TYPE_CHECKING:
     from .cuda_launcher import CudaNative
@@ -60,7 +60,7 @@ class _Entry:
         return results
 
 
-class _CudaTable(Table):
+class _CudaTable(PartTable):
     """One call of a part on a GPU."""
 
     native: CudaNative
@@ -132,8 +132,8 @@ def _support(kind: str) -> Support | None:
     """What tables on devices of a kind share, less what each device adds."""
     library = {"cuda": "cuda", "hip": "hip"}[kind]
     try:
-        found = addresses(native_entry.torch_library("cpu"), _TORCH)
-        found |= addresses(native_entry.torch_library(library), _TORCH_GPU)
+        found = addresses(torch_library("cpu"), _TORCH)
+        found |= addresses(torch_library(library), _TORCH_GPU)
     except (OSError, AttributeError):
         return None
-    return native_entry.support(cuda_entry_ir, "cuda_entry", found)
+    return support(cuda_entry_ir, "cuda_entry", found)

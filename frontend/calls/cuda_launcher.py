@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
-from ..dialects.dtypes import size as item_size
-from ..dialects.strides import row_major
-from ..runtime import cuda, hip
-from ..runtime.errors import LaminaRuntimeError
-from ..runtime.gpu_device import Device
-from ..runtime.gpu_program import DEVICE_ALIGN, GpuProgram
-from ..runtime.program import Constants, OutputSpec
-from . import values, weights
-from .convert import Part
+from ...dialects.dtypes import size as item_size
+from ...dialects.strides import row_major
+from ...runtime import cuda, hip
+from ...runtime.errors import LaminaRuntimeError
+from ...runtime.gpu_device import Device
+from ...runtime.gpu_program import DEVICE_ALIGN, GpuProgram
+from ...runtime.program import Constants, OutputSpec
+from .. import values, weights
+from ..part import Part
 from .launcher import Native
 from .signature import evaluate, laid_out
 

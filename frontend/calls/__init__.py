@@ -1,0 +1,1 @@
+"""Calls of compiled parts with torch tensors: by Python, and by native entries that mean the same."""
