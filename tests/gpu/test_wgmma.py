@@ -35,6 +35,7 @@ from lamina.passes.gpu.matmul.tiles import (
     choose_tiles,
     count_tiles,
     estimate,
+    halved_rows,
 )
 from lamina.passes.gpu.matmul.wgmma import WgmmaProduct, _loaded
 from lamina.passes.loops.kernel_functions import kernels
@@ -44,9 +45,9 @@ BYTES = {"bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
 
-def swizzled(byte):
-    """The 128-byte swizzle: 16-byte chunk `c` of 128-byte line `r` lies at `c xor (r mod 8)`."""
-    return byte ^ ((byte >> 7) % 8 << 4)
+def swizzled(byte, row_bytes=ROW_BYTES):
+    """16-byte chunk `c` of 128-byte line `r` lies at `c xor (r mod 8)`, by the 64-byte swizzle at `c xor (r mod 4)`."""
+    return byte ^ ((byte >> 7) % (row_bytes // 16) << 4)
 
 
 def copied(tile, matrix):
@@ -58,7 +59,7 @@ def copied(tile, matrix):
         for o in range(outer):
             for i in range(inner):
                 r, k = (row + i, o) if tile.turned else (row + o, i)
-                memory[swizzled(byte + o * ROW_BYTES + i * size) // size] = matrix[r, k]
+                memory[swizzled(byte + o * tile.row_bytes + i * size, tile.row_bytes) // size] = matrix[r, k]
     return memory
 
 
@@ -67,21 +68,28 @@ def read(tile, memory, row, step, i, k):
     size = BYTES[tile.dtype]
     bits = tile.descriptor_bits()
     leading, stride = (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4
-    assert bits >> 62 == 1, "swizzle of 128 bytes"
+    assert bits >> 62 & 3 == {128: 1, 64: 2}[tile.row_bytes], "the swizzle"
     start = tile.offset(row, step)
     if tile.turned:  # MN-major: 64 elements side by side, 8 of K are an atom
         block, i = divmod(i, ROW_BYTES // size)
         byte = start + block * leading + k // 8 * stride + k % 8 * ROW_BYTES + i * size
     else:
-        byte = start + i // 8 * stride + i % 8 * ROW_BYTES + k * size
-    return memory[swizzled(byte) // size]
+        byte = start + i // 8 * stride + i % 8 * tile.row_bytes + k * size
+    return memory[swizzled(byte, tile.row_bytes) // size]
 
 
 @pytest.mark.parametrize(
-    "rows, dtype, turned", [(64, "bf16", False), (256, "bf16", False), (128, "bf16", True), (128, "tf32", False)]
+    "rows, dtype, turned, row_bytes",
+    [
+        (64, "bf16", False, 128),
+        (256, "bf16", False, 128),
+        (128, "bf16", True, 128),
+        (128, "tf32", False, 128),
+        (128, "bf16", False, 64),
+    ],
 )
-def test_products_read_what_was_copied(rows, dtype, turned):
-    tile = SharedTile(rows, dtype, turned, rows)
+def test_products_read_what_was_copied(rows, dtype, turned, row_bytes):
+    tile = SharedTile(rows, dtype, turned, rows, row_bytes)
     matrix = np.arange(rows * tile.depth).reshape(rows, tile.depth)
     memory = copied(tile, matrix)
     assert tile.copied_bytes == tile.bytes and (memory >= 0).all()
@@ -196,7 +204,11 @@ def test_views_that_the_copy_engine_reads():
     assert one.row_stride == 24
 
 
-def emulated(text, given):
+TILES = {"bf16": Tiles(64, 64, 1, 1.0, stages=2), "f32": Tiles(64, 64, 1, 1.0, stages=2, promote=2)}
+HALVED = {"bf16": halved_rows(TILES["bf16"])}
+
+
+def emulated(text, given, tiles=TILES):
     """The result of a product on TMA and wgmma, by numpy: the copies' coordinates, the tiles, and what is written.
 
     Copies of operands run in the simulator; then every block of every tile is read at the coordinates that its copy
@@ -208,7 +220,7 @@ def emulated(text, given):
         made = GpuKernel(TensorGraph(op))
         p = read_product(made.graph)
         operands = place_patches(p) or place_stack(made, p) or place_operands(made, p)
-        wgmma = WgmmaProduct(made, p, *operands, TILES[p.dtype], None)
+        wgmma = WgmmaProduct(made, p, *operands, tiles[p.dtype], None)
         wgmma.stage.op.erase()
         inputs, result = list(made.graph.inputs), tuple(p.result)
         made.finish()
@@ -238,9 +250,6 @@ def emulated(text, given):
                         assert np.isnan(made_y[batch * p.m + row + r, column + c]), "written twice"
                         made_y[batch * p.m + row + r, column + c] = sums[r, c]
     return made_y.reshape(result)
-
-
-TILES = {"bf16": Tiles(64, 64, 1, 1.0, stages=2), "f32": Tiles(64, 64, 1, 1.0, stages=2, promote=2)}
 
 
 def within(place, limits, size):
@@ -402,6 +411,8 @@ WINDOWS = {  # image, weights, stride, padding, dilation
     "dilated": ((2, 9, 12, 8), (33, 3, 3, 8), (1, 2), (2, 1), (2, 3)),
     "taps side by side": ((2, 7, 9, 16), (40, 4, 4, 16), (1, 1), (0, 0), (1, 1)),
     "few outputs": ((2, 9, 8, 8), (16, 3, 3, 8), (1, 1), (1, 1), (1, 1)),
+    "half a row of channels": ((2, 5, 7, 32), (40, 3, 3, 32), (1, 1), (1, 1), (1, 1)),
+    "short": ((2, 9, 8, 3), (40, 3, 3, 3), (1, 2), (1, 1), (1, 1)),
     "one element": ((2, 9, 7, 64), (40, 1, 1, 64), (2, 2), (0, 0), (1, 1)),
     "one dimension": ((3, 30, 16), (40, 5, 16), (2,), (2,), (1,)),
     "three dimensions": ((1, 4, 5, 6, 8), (32, 2, 3, 3, 8), (1, 2, 1), (0, 1, 1), (1, 1, 1)),
@@ -417,10 +428,11 @@ def last_conv(x, w, y, windows):
     return kernel("conv", [("bf16", x), ("bf16", w)], [("bf16", y)], f"{root}\nreturn %y : {tensor('bf16', y)}")
 
 
-@pytest.mark.parametrize("name", WINDOWS)
-def test_patches_are_gathered_by_the_copy_engine(name):
+@pytest.mark.parametrize("name, tiles", [(n, TILES) for n in WINDOWS] + [(n, HALVED) for n in WINDOWS])
+def test_patches_are_gathered_by_the_copy_engine(name, tiles):
     x_shape, w_shape, *windows = WINDOWS[name]
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in (x_shape, w_shape))
     exact = ChannelsLastConv.reference(x.astype(np.float64), w.astype(np.float64), None, *windows)
-    np.testing.assert_allclose(emulated(last_conv(x_shape, w_shape, exact.shape, windows), [x, w]), exact, atol=1e-12)
+    text = last_conv(x_shape, w_shape, exact.shape, windows)
+    np.testing.assert_allclose(emulated(text, [x, w], tiles), exact, atol=1e-12)

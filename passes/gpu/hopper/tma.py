@@ -39,7 +39,7 @@ class Matrix:
     bytes: int  # of an element
     type: str  # the descriptor's
 
-    def entry(self, base: str, box: Sequence[int]) -> dict[str, Any]:
+    def entry(self, base: str, box: Sequence[int], swizzle: int = 128) -> dict[str, Any]:
         """The descriptor's data (docs/contracts.md, section 11); `box` is of the two inner dimensions."""
         starts, sizes, strides = _place(self)
         return {
@@ -48,7 +48,7 @@ class Matrix:
             "sizes": [a + n for a, n in zip(starts, sizes)],
             "strides": [s * self.bytes for s in strides[1:]],
             "box": [*box, *[1] * (len(sizes) - 2)],
-            "swizzle": 128,
+            "swizzle": swizzle,
         }
 
     def coordinates(self, batch: Dim, row: Dim, k: Dim) -> list[Dim]:

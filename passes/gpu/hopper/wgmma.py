@@ -1,9 +1,10 @@
 """Operand tiles of warpgroup products in shared memory, and who holds which element of the sums.
 
 A tile is stored in rows of 128 bytes with the 128-byte swizzle of the copy engine (16-byte chunk `c` of row `r` lies at
-chunk `c xor (r mod 8)`), in one of two ways (PTX ISA, "Shared memory layout" of wgmma; E elements in 128 bytes):
+chunk `c xor (r mod 8)`), or of 64 bytes with the 64-byte swizzle (at `c xor (r / 2 mod 4)`), in one of two ways (PTX ISA,
+"Shared memory layout" of wgmma; E elements in a row):
 
-    K-major    row r of the tile holds E elements along K; 8 rows are 1024 bytes, one after another
+    K-major    row r of the tile holds E elements along K; 8 rows are an atom of the swizzle, one after another
     turned     columns of E elements along M or N: a block of K rows for each; blocks one after another
 
 A step of 32 bytes along K is 32 bytes on in a K-major tile, and 16 rows (2048 bytes) on in a turned one (16-bit only).
@@ -23,14 +24,16 @@ from .ptx import Ptx
 ROW_BYTES = 128
 STEP_BYTES = 32  # along K, of one product
 TURNED_STEP_BYTES = 16 * ROW_BYTES
-ATOM_BYTES = 8 * ROW_BYTES  # of the swizzle
+ATOM_ROWS = 8
+ATOM_BYTES = ATOM_ROWS * ROW_BYTES  # of the swizzle
 DTYPE_BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
 SWIZZLE_128 = 1 << 62
+_SWIZZLES = {128: SWIZZLE_128, 64: -(1 << 63)}  # by the bytes of a row: 1 and 2 in the descriptor's two highest bits
 
 
 @dataclass(frozen=True)
 class SharedTile:
-    """A tile of `rows` (along M or N) by 128 bytes along K; `turned` if it lies K by rows.
+    """A tile of `rows` (along M or N) by 128 or 64 bytes along K; `turned` if it lies K by rows, always of 128.
 
     Only the first `used` rows are copied; what lies in the others shows in sums that nobody reads.
     """
@@ -39,20 +42,21 @@ class SharedTile:
     dtype: str
     turned: bool
     used: int
+    row_bytes: int = ROW_BYTES
 
     @property
     def depth(self) -> int:
         """Elements along K."""
-        return ROW_BYTES // DTYPE_BYTES[self.dtype]
+        return self.row_bytes // DTYPE_BYTES[self.dtype]
 
     @property
     def bytes(self) -> int:
-        return self.rows * ROW_BYTES
+        return self.rows * self.row_bytes
 
     @property
     def steps(self) -> int:
         """Products along K."""
-        return ROW_BYTES // STEP_BYTES
+        return self.row_bytes // STEP_BYTES
 
     @property
     def box(self) -> tuple[int, int]:
@@ -61,24 +65,24 @@ class SharedTile:
 
     def boxes(self) -> list[tuple[int, int]]:
         """(row, byte) at which each bulk copy of the tile starts."""
-        return [(r, r * ROW_BYTES) for r in range(0, self.used, self.box[1])]
+        return [(r, r * self.row_bytes) for r in range(0, self.used, self.box[1])]
 
     @property
     def copied_bytes(self) -> int:
         """What the bulk copies write."""
-        return len(self.boxes()) * self.box[1] * ROW_BYTES
+        return len(self.boxes()) * self.box[1] * self.row_bytes
 
     def descriptor_bits(self) -> int:
         """The descriptor of wgmma without its address: layout, and the strides between swizzle atoms and blocks."""
-        stride = (ATOM_BYTES >> 4) << 32
-        leading = self.depth * ROW_BYTES >> 4 if self.turned else 1
-        return SWIZZLE_128 | stride | leading << 16
+        stride = (ATOM_ROWS * self.row_bytes >> 4) << 32
+        leading = self.depth * self.row_bytes >> 4 if self.turned else 1
+        return _SWIZZLES[self.row_bytes] | stride | leading << 16
 
     def offset(self, row: int, step: int) -> int:
         """Bytes from the tile's start to where a product reads: rows from `row` (a multiple of 64) on, at a step along K."""
         if self.turned:
-            return row * ROW_BYTES + step * TURNED_STEP_BYTES
-        return row * ROW_BYTES + step * STEP_BYTES
+            return row * self.row_bytes + step * TURNED_STEP_BYTES
+        return row * self.row_bytes + step * STEP_BYTES
 
 
 class Described(Protocol):

@@ -21,6 +21,7 @@ from ...loops.kernel_functions import kernels
 from ...loops.tensor_graph import TensorGraph
 from ...registry import register
 from ..gpu_kernel import WARP, GpuKernel
+from ..hopper.wgmma import ROW_BYTES
 from .conv_product import GroupWeights, PatchRows
 from .depthwise import DepthwiseConv
 from .matrix_units import Unit, unit_for
@@ -34,10 +35,10 @@ from .rows import suits as suits_rows
 from .simt import SimtProduct
 from .stack import Stack, find_stack, place_stack
 from .sums import emit_sums, sums_pitch
-from .tiles import choose_tiles, choose_warp_tiles
+from .tiles import choose_tiles, choose_warp_tiles, halved_rows
 from .waves import WaveProduct
 from .waves import suits as suits_waves
-from .wgmma import WgmmaProduct
+from .wgmma import AnyOperand, WgmmaProduct
 from .widen_float8 import widen_float8
 
 LARGE_F32 = 1 << 25  # multiplications from which f32 goes through tensor cores
@@ -135,12 +136,23 @@ def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     wide = p.tf32 and p.dtype == "f32"
     unit = b.unit if isinstance(b, Stack) else 0
     tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, bool(p.float8), wide, unit)
+    if _mostly_halves(p, a, b):
+        tiles = halved_rows(tiles)
     sums = _new_sums(kernel, p, tiles.splits)
     emitted = WgmmaProduct(kernel, p, a, b, tiles, sums)
     kernel.apart = isinstance(a, Operand) and not p.float8 and emitted.is_long
     emitted.emit()
     if sums is not None:
         emit_sums(kernel, p, sums, tiles.splits)
+
+
+def _mostly_halves(p: Product, a: AnyOperand, b: AnyOperand) -> bool:
+    """True for runs along K that leave a quarter of their blocks or more empty: 32 channels, 96, a row of 32."""
+    size = 2 if p.dtype in ("bf16", "f16") and not p.float8 else 0
+    if not size or a.turned or b.turned or isinstance(b, Stack) or isinstance(a, Stack) or not isinstance(a.run, int):
+        return False
+    blocks, rest = divmod(a.run * size, ROW_BYTES)
+    return blocks < 2 and 0 < rest <= ROW_BYTES // 2
 
 
 def _reads_in_place(kernel: GpuKernel, p: Product) -> bool:

@@ -27,6 +27,7 @@ from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
 from ..hopper.tma import Matrix, find_matrix
+from ..hopper.wgmma import ROW_BYTES
 from ..probe import Probe
 from ..stored import Stored
 from ..thread_values import LANE, ThreadValues, divisible
@@ -68,9 +69,14 @@ class Operand:
         """Blocks of `depth` elements along K, of a pass."""
         return dims.ceildiv(k, depth)
 
-    def entry(self, base: str, box: Sequence[int]) -> dict[str, Any]:
+    def entry(self, base: str, box: Sequence[int], swizzle: int = ROW_BYTES) -> dict[str, Any]:
         """The descriptor's data (docs/contracts.md, section 11); `box` is of the two inner dimensions."""
-        return self.matrix.entry(base, box)
+        return self.matrix.entry(base, box, swizzle)
+
+    @property
+    def run(self) -> Dim:
+        """Elements of a row that blocks along K divide."""
+        return self.matrix.k
 
     def place(self, batch: Dim, block: Dim, blocks: Dim) -> tuple[Dim, Dim]:
         """Which matrix block number `block` of K is of, of `blocks` a pass, and which block it is there."""
@@ -156,7 +162,9 @@ def _copied(
         # planes and batches are one dimension; an operand without a batch of its own has planes only
         batch, batch_strides = (len(planes) * batches,), (outer * pitch,)
     row_stride, k_stride = (1, pitch) if turned else (pitch, 1)
-    matrix = Matrix(0, batch, batch_strides, rows, product.k, row_stride, k_stride, turned, size, type)
+    # patches are filled up with zeros, and rows of whole vectors are copied faster
+    k = pitch if short else product.k
+    matrix = Matrix(0, batch, batch_strides, rows, k, row_stride, k_stride, turned, size, type)
     return Operand(matrix, number, planes, batches)
 
 

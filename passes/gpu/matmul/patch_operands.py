@@ -27,6 +27,7 @@ from ...loops.index_algebra import Ranges
 from ...loops.strided_view import View
 from ..gpu_kernel import GpuStage
 from ..hopper.tma import ALIGN_BYTES
+from ..hopper.wgmma import ROW_BYTES
 from ..thread_values import divisible
 from .conv_product import PatchRows, Window
 from .problem import Product
@@ -49,6 +50,11 @@ class _InPlace:
     def source(self) -> ir.Value:
         return self.view.base
 
+    @property
+    def run(self) -> Dim:
+        """Elements of a row that blocks along K divide: a tap's."""
+        return self.channels
+
     def role(self, stage: GpuStage) -> str:
         return stage.buffer_role(stage.inputs[self.source])
 
@@ -63,7 +69,7 @@ class PatchOperand(_InPlace):
         """Blocks of `depth` elements along K."""
         return dims.product(w.kernel for w in self.windows) * -(-self.channels // depth)
 
-    def entry(self, base: str, box: Sequence[int]) -> dict[str, Any]:
+    def entry(self, base: str, box: Sequence[int], swizzle: int = ROW_BYTES) -> dict[str, Any]:
         """The descriptor's data; `box` is (channels, positions)."""
         inner_first = self.windows[::-1]
         return {
@@ -72,7 +78,7 @@ class PatchOperand(_InPlace):
             "sizes": [self.view.offset + self.channels, *(w.size for w in inner_first), self.view.shape[0]],
             "strides": [s * BYTES for s in self.view.strides[-2::-1]],
             "box": list(box),
-            "swizzle": 128,
+            "swizzle": swizzle,
             "lower": [-w.padding for w in inner_first],
             "upper": [w.padding - (w.kernel - 1) * w.dilation for w in inner_first],
             "steps": [w.stride for w in inner_first],
@@ -105,7 +111,7 @@ class TapOperand(_InPlace):
         """Blocks of `depth` elements along K."""
         return self.taps * -(-self.channels // depth)
 
-    def entry(self, base: str, box: Sequence[int]) -> dict[str, Any]:
+    def entry(self, base: str, box: Sequence[int], swizzle: int = ROW_BYTES) -> dict[str, Any]:
         """The descriptor's data; `box` is (channels, outputs)."""
         return {
             "base": base,
@@ -113,7 +119,7 @@ class TapOperand(_InPlace):
             "sizes": [self.channels, self.taps, self.view.shape[0]],
             "strides": [self.channels * BYTES, self.taps * self.channels * BYTES],
             "box": [box[0], 1, box[1]],
-            "swizzle": 128,
+            "swizzle": swizzle,
         }
 
     def coordinates(self, batch: Dim, row: Dim, block: Dim, depth: int, blocks: Dim) -> list[Dim]:

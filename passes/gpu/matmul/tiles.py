@@ -60,6 +60,7 @@ class Tiles:
     alternating: bool = False
     promote: int = 0  # blocks of K after which sums are added to others in full f32; 0: never
     parts: int = 1  # of a tile's columns, each by instructions of its own: fewer sums at a time to add to others
+    row_bytes: int = ROW_BYTES  # of K in a stage
 
     @property
     def columns(self) -> int:
@@ -229,6 +230,11 @@ def place_tile(
         height = dims.dim_min(rows_of_tiles - GROUP * band, GROUP)
     row = GROUP * band + dims.mod(inside, height)
     return batch, row, dims.floordiv(inside, height), part
+
+
+def halved_rows(tiles: Tiles) -> Tiles:
+    """The same with half as much of K in a stage, and twice as many stages."""
+    return replace(tiles, row_bytes=tiles.row_bytes // 2, stages=min(MOST_STAGES, 2 * tiles.stages))
 
 
 def count_tiles(tiles: Tiles | WarpTiles, m: int, n: int) -> int:

@@ -54,7 +54,7 @@ class WgmmaProduct:
     ):  # fmt: skip
         self.product, self.tiles, self.operands, self.sums = product, tiles, (a, c), sums
         self.shapes = tuple(
-            SharedTile(rows, dtype, o.turned, min(rows, size) if isinstance(size, int) else rows)
+            SharedTile(rows, dtype, o.turned, min(rows, size) if isinstance(size, int) else rows, tiles.row_bytes)
             for rows, size, o, dtype in zip((tiles.m, tiles.n), (product.m, product.n), (a, c), product.factors)
         )
         # what one instruction computes of a consumer's part of the tile: first row and column
@@ -81,7 +81,7 @@ class WgmmaProduct:
         descriptors = [
             o.descriptors(self.stage, shape.box)
             if isinstance(o, Stack)
-            else [self.stage.descriptor(o.entry(o.role(self.stage), shape.box))]
+            else [self.stage.descriptor(o.entry(o.role(self.stage), shape.box, shape.row_bytes))]
             for o, shape in zip(self.operands, self.shapes)
         ]
         registers = _REGISTERS[self.tiles.consumers]
@@ -275,7 +275,7 @@ class WgmmaProduct:
         """Add the products of one stage to the sums of `pieces`; if `fresh`, they are the sums."""
         tiles, (a, c) = self.tiles, self.described
         turned = (self.shapes[0].turned, self.shapes[1].turned)
-        own = 128 * self._own_row()
+        own = tiles.row_bytes * self._own_row()
         a_start, c_start = a.start(start + own), c.start(start + self.shapes[0].bytes)
         for step in range(self.shapes[0].steps):
             for i, (row, column) in enumerate(pieces):
