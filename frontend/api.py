@@ -6,7 +6,6 @@ lamina.export(torch.export.export(model, (x,)), targets=["x86-64-v3", "aarch64"]
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -118,13 +117,13 @@ def compile(  # noqa: A001
     print(f.ir("linalg"), f.asm())
     ```
 
-    `target` is a name that `lamina targets` lists, or "native": this machine. `dynamic_shapes` is torch.export's; all
-    other sizes are those of `args`. Parameters are used as they are at each call, and nothing is differentiated.
+    `target` is a name that `lamina targets` lists, or "native": this machine. `dynamic_shapes` is torch.export's, by the
+    function's own arguments; all other sizes are those of `args`. Parameters are used as they are at each call, and nothing is differentiated.
     ExportError lists what cannot be compiled, with source lines; CompileError says which kernel failed and why.
     """
     if isinstance(args, torch.Tensor):
         raise TypeError("args is a tensor; it is a sequence with every argument: (x,)")
-    module = function if isinstance(function, torch.nn.Module) else _Function(function)
+    module = function if isinstance(function, torch.nn.Module) else _Function(function, args, kwargs or {})
     launcher.prepare(any(isinstance(a, torch.Tensor) and a.is_cuda for a in args))
     with torch.no_grad(), compat.all_frames_traced():
         program = torch.export.export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes, strict=False)
@@ -168,14 +167,23 @@ class _Leaf:
 
 
 class _Function(torch.nn.Module):
-    """A plain function as a module, for torch.export; its arguments keep the names that the function has for them."""
+    """A plain function as a module, for torch.export; its arguments have the names that the function has for them."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         super().__init__()
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs)
 
-        with contextlib.suppress(ValueError, TypeError):  # many builtins have no signature
-            forward.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        forward.__signature__ = _signature(function, args, kwargs)  # type: ignore[attr-defined]
         self.forward = forward
+
+
+def _signature(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.Signature:
+    """What a function says of its arguments; for one that says nothing, as most of torch's, those of a call."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        by_place = [inspect.Parameter(f"args_{i}", inspect.Parameter.POSITIONAL_OR_KEYWORD) for i in range(len(args))]
+        by_name = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs]
+        return inspect.Signature(by_place + by_name)

@@ -14,7 +14,7 @@ from . import compat
 _PLAIN_OF_NOTHING = frozenset(
     getattr(torch.ops.aten, name)
     for name in "cat mm bmm addmm baddbmm addbmm mv addmv dot vdot linear matmul sum prod any all mean var var_mean constant_pad_nd"
-    " index_put scatter scatter_add slice_scatter new_zeros new_ones new_full new_empty".split()
+    " index_put scatter scatter_add slice_scatter new_zeros new_ones new_full new_empty slice_backward diagonal_backward".split()
 )
 
 

@@ -130,7 +130,7 @@ def test_compile_with_dynamic_sizes_and_changing_weights():
 def test_calls_that_were_not_compiled_for_are_errors():
     """Nothing but the callable itself looks at its arguments: no byte outside them may be read."""
     n = torch.export.Dim("n", min=4, max=64)
-    compiled = lamina.compile(torch.add, (torch.ones(8, 3), torch.ones(8, 3)), dynamic_shapes=(({0: n}, {0: n}),))
+    compiled = lamina.compile(torch.add, (torch.ones(8, 3), torch.ones(8, 3)), dynamic_shapes=({0: n}, {0: n}))
     good = torch.ones(8, 3)
     torch.testing.assert_close(compiled(good, good), good + good)
     for bad, text in [
