@@ -113,7 +113,7 @@ def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, A
 def has_short_patches(w: TensorType) -> bool:
     """True for fewer channels than the copy engine takes, whose patches are no longer than a block of K: written out."""
     sizes = [k for k in w.shape[1:] if isinstance(k, int)]
-    return len(sizes) == w.rank - 1 and sizes[0] < UNIT and prod(sizes) <= LONGEST_PATCH
+    return len(sizes) == w.rank - 1 and sizes[0] < UNIT and 0 < prod(sizes) <= LONGEST_PATCH
 
 
 @dataclass(frozen=True)
