@@ -124,3 +124,18 @@ func.func @turned(%q: tensor<1x4x8x16xf32>) -> tensor<8x1x4x16xf32> {
   %1 = "lamina.materialize"(%0) : (tensor<8x1x4x16xf32>) -> tensor<8x1x4x16xf32>
   return %1 : tensor<8x1x4x16xf32>
 }
+
+// -----
+
+// Logits are stored as they are, in bf16: the softmax casts what it reads.
+// CHECK-LABEL: func.func @logits
+// CHECK: lamina.linear{{.*}}lamina.kernel = 0
+// CHECK: lamina.cast{{.*}}lamina.kernel = 1
+// CHECK: lamina.log_softmax{{.*}}lamina.kernel = 1
+func.func @logits(%x: tensor<16x64xbf16>, %w: tensor<100x64xbf16>) -> tensor<15x100xf32> {
+  %0 = "lamina.linear"(%x, %w) : (tensor<16x64xbf16>, tensor<100x64xbf16>) -> tensor<16x100xbf16>
+  %1 = "lamina.cast"(%0) {dtype = f32} : (tensor<16x100xbf16>) -> tensor<16x100xf32>
+  %2 = "lamina.slice"(%1) {starts = ["0", "0"], sizes = ["15", "100"], steps = array<i64: 1, 1>} : (tensor<16x100xf32>) -> tensor<15x100xf32>
+  %3 = "lamina.log_softmax"(%2) {dim = 1 : i64} : (tensor<15x100xf32>) -> tensor<15x100xf32>
+  return %3 : tensor<15x100xf32>
+}
