@@ -39,20 +39,28 @@ def load_field(result: str, object: str, offset: int, type: str = "ptr") -> str:
 
 def every(name: str, parameters: str, loads: str, count: str, look: str) -> str:
     """`i1 @name(parameters)`: do all %i below %`count` pass? `look` goes to %c if one does, and to %no if it does not."""
+    return _loop("i1", name, parameters, loads, count, look, "yes: ret i1 true\nno: ret i1 false")
+
+
+def each(name: str, parameters: str, loads: str, count: str, work: str) -> str:
+    """`i32 @name(parameters)`: `work` for all %i below %`count`, whose code is %r; goes to %c, or to %failed to end with it."""
+    return _loop("i32", name, parameters, loads, count, work, "yes: ret i32 0\nfailed: ret i32 %r")
+
+
+def _loop(result: str, name: str, parameters: str, loads: str, count: str, body: str, end: str) -> str:
     return f"""
-define internal i1 @{name}({parameters}) nounwind {{
+define internal {result} @{name}({parameters}) nounwind {{
 e:
   {loads}
   br label %l
 l: %i = phi i64 [0, %e], [%j, %c]
   %more = icmp slt i64 %i, %{count}
-  br i1 %more, label %look, label %yes
-look:
-  {look}
+  br i1 %more, label %body, label %yes
+body:
+  {body}
 c: %j = add i64 %i, 1
   br label %l
-yes: ret i1 true
-no: ret i1 false
+{end}
 }}
 """
 

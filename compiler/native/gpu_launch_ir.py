@@ -5,7 +5,8 @@ differ in the table alone and nothing is imported.
 
     @launch_quiet    no failed run-time check is waiting to be raised
     @launch_perform  all work of a call on a stream:
-      @launch_place    the buffers of the arena, and descriptors of tensors that have moved
+      @launch_arena    the buffers of the arena
+      @launch_maps     descriptors of tensors that have moved
       @launch_walk     one of the driver's launch functions or a copy for each step, where its grid is not empty
       @launch_replay   or the graph of the steps; nodes whose pointers differ from the last call's are set first
 
@@ -21,7 +22,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...runtime.gpu_table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
-from .entry_ir import every, load_slot, load_word
+from .entry_ir import each, every, load_slot, load_word
 
 _Slot = Callable[..., str]  # load_slot of one table
 
@@ -29,7 +30,7 @@ _Slot = Callable[..., str]  # load_slot of one table
 def launch_ir(slots: Mapping[str, int]) -> str:
     """The functions, for tables with these slots."""
     slot = partial(load_slot, slots)
-    return "".join(make(slot) for make in (_quiet, _place, _walk, _replay, _perform))
+    return "".join(make(slot) for make in (_quiet, _arena, _maps, _step, _walk, _nodes, _replay, _perform))
 
 
 def _quiet(slot: _Slot) -> str:
@@ -46,22 +47,19 @@ def _quiet(slot: _Slot) -> str:
     )
 
 
-def _place(slot: _Slot) -> str:
+def _arena(slot: _Slot) -> str:
+    """The buffers of an arena at %base; some lie in results that are written later (`runtime/arena.py`)."""
     return f"""
-; the buffers of an arena at %base, or in results, and descriptors of tensors that have moved
-define internal i32 @launch_place(ptr %t, ptr %buffers, i64 %base) nounwind {{
+define internal void @launch_arena(ptr %t, ptr %buffers, i64 %base) nounwind {{
 e:
   {slot("count", "arena_count", "i64")}
   {slot("first", "arena_first", "i64")}
   {slot("homes", "arena_homes")}
   {slot("offsets", "arena_offsets")}
-  {slot("maps", "maps", "i64")}
-  {slot("rows", "map_table")}
-  {slot("move", "move_map")}
   br label %l
-l: %i = phi i64 [0, %e], [%i1, %set]
+l: %i = phi i64 [0, %e], [%j, %set]
   %more = icmp slt i64 %i, %count
-  br i1 %more, label %set, label %m
+  br i1 %more, label %set, label %done
 set:
   %oa = getelementptr i64, ptr %offsets, i64 %i
   %o = load i64, ptr %oa
@@ -76,13 +74,21 @@ set:
   %n = add i64 %first, %i
   %pa = getelementptr i64, ptr %buffers, i64 %n
   store i64 %p, ptr %pa
-  %i1 = add i64 %i, 1
+  %j = add i64 %i, 1
   br label %l
-m: %k = phi i64 [0, %l], [%k1, %next]
-  %kmore = icmp slt i64 %k, %maps
-  br i1 %kmore, label %look, label %done
-look:
-  %ri = mul i64 %k, {MAP_WORDS}
+done: ret void
+}}
+"""
+
+
+def _maps(slot: _Slot) -> str:
+    """Descriptors of tensors that have moved."""
+    return each(
+        "launch_maps",
+        "ptr %t, ptr %buffers",
+        "\n  ".join((slot("maps", "maps", "i64"), slot("rows", "map_table"), slot("move", "move_map"))),
+        "maps",
+        f"""%ri = mul i64 %i, {MAP_WORDS}
   %row = getelementptr i64, ptr %rows, i64 %ri
   {load_word("map", "row", 0, "ptr")}
   {load_word("slot", "row", 1)}
@@ -90,40 +96,21 @@ look:
   %ba = getelementptr i64, ptr %buffers, i64 %slot
   %b = load i64, ptr %ba
   %same = icmp eq i64 %b, %now
-  br i1 %same, label %next, label %moved
+  br i1 %same, label %c, label %moved
 moved:
-  %c = call i32 %move(ptr %map, i64 %b)
-  %ok = icmp eq i32 %c, 0
+  %r = call i32 %move(ptr %map, i64 %b)
+  %ok = icmp eq i32 %r, 0
   br i1 %ok, label %keep, label %failed
 keep:
   store i64 %b, ptr %now.a
-  br label %next
-next:
-  %k1 = add i64 %k, 1
-  br label %m
-done: ret i32 0
-failed: ret i32 %c
-}}
-"""
+  br label %c""",
+    )
 
 
-def _walk(slot: _Slot) -> str:
+def _step(slot: _Slot) -> str:
+    """One step: nothing of an empty grid, a launch that may overlap the one before or not, or a copy."""
     return f"""
-; every step on %stream
-define internal i32 @launch_walk(ptr %t, ptr %buffers, ptr %stream) nounwind {{
-e:
-  {slot("steps", "steps", "i64")}
-  {slot("rows", "step_table")}
-  {slot("launch", "launch_kernel")}
-  {slot("overlap", "launch_overlapping")}
-  {slot("copy", "copy_async")}
-  br label %l
-l: %i = phi i64 [0, %e], [%i1, %next]
-  %more = icmp slt i64 %i, %steps
-  br i1 %more, label %step, label %done
-step:
-  %ri = mul i64 %i, {STEP_WORDS}
-  %row = getelementptr i64, ptr %rows, i64 %ri
+define internal i32 @launch_step(ptr %t, ptr %row, ptr %buffers, ptr %stream) nounwind {{
   {load_word("f", "row", 0, "ptr")}
   {load_word("a", "row", 1)}
   {load_word("b", "row", 2)}
@@ -135,7 +122,8 @@ launching:
   %ab = mul i64 %a, %b
   %blocks = mul i64 %ab, %c
   %empty = icmp eq i64 %blocks, 0
-  br i1 %empty, label %next, label %some
+  br i1 %empty, label %nothing, label %some
+nothing: ret i32 0
 some:
   {load_word("ps", "row", 8, "ptr")}
   {load_word("config", "row", 9, "ptr")}
@@ -144,8 +132,9 @@ some:
 overlapping:
   %sa = getelementptr i8, ptr %config, i64 {CONFIG_STREAM}
   store ptr %stream, ptr %sa
+  {slot("overlap", "launch_overlapping")}
   %r2 = call i32 %overlap(ptr %config, ptr %f, ptr %ps, ptr null)
-  br label %look
+  ret i32 %r2
 alone:
   {load_word("by", "row", 5, "i32")}
   {load_word("bz", "row", 6, "i32")}
@@ -154,82 +143,93 @@ alone:
   %gy = trunc i64 %b to i32
   %gz = trunc i64 %c to i32
   %bx = trunc i64 %d to i32
+  {slot("launch", "launch_kernel")}
   %r0 = call i32 %launch(ptr %f, i32 %gx, i32 %gy, i32 %gz, i32 %bx, i32 %by, i32 %bz, i32 %sh,
                          ptr %stream, ptr %ps, ptr null)
-  br label %look
+  ret i32 %r0
 copying:
   %ta = getelementptr i64, ptr %buffers, i64 %a
   %to = load i64, ptr %ta
   %fa = getelementptr i64, ptr %buffers, i64 %b
   %from = load i64, ptr %fa
   %source = add i64 %from, %d
+  {slot("copy", "copy_async")}
   %r1 = call i32 %copy(i64 %to, i64 %source, i64 %c, ptr %stream)
-  br label %look
-look:
-  %r = phi i32 [%r0, %alone], [%r2, %overlapping], [%r1, %copying]
-  %ok = icmp eq i32 %r, 0
-  br i1 %ok, label %next, label %failed
-next:
-  %i1 = add i64 %i, 1
-  br label %l
-done: ret i32 0
-failed: ret i32 %r
+  ret i32 %r1
 }}
 """
 
 
-def _replay(slot: _Slot) -> str:
-    return f"""
-; the graph on %stream, with the pointers of this call
-define internal i32 @launch_replay(ptr %t, ptr %buffers, ptr %stream) nounwind {{
-e:
-  {slot("graph", "graph")}
-  {slot("nodes", "nodes", "i64")}
-  {slot("rows", "node_table")}
-  {slot("varying", "varying", "i64")}
-  {slot("previous", "previous")}
-  {slot("set", "set_node")}
-  {slot("launch", "graph_launch")}
-  %same = call i1 @entry_same(ptr %buffers, ptr %previous, i64 %varying)
-  br i1 %same, label %go, label %l
-l: %i = phi i64 [0, %e], [%i1, %next]
-  %more = icmp slt i64 %i, %nodes
-  br i1 %more, label %node, label %remember
-node:
-  %ri = mul i64 %i, {NODE_WORDS}
+def _walk(slot: _Slot) -> str:
+    """Every step on %stream."""
+    return each(
+        "launch_walk",
+        "ptr %t, ptr %buffers, ptr %stream",
+        slot("steps", "steps", "i64") + "\n  " + slot("rows", "step_table"),
+        "steps",
+        f"""%ri = mul i64 %i, {STEP_WORDS}
   %row = getelementptr i64, ptr %rows, i64 %ri
-  {load_word("handle", "row", 0, "ptr")}
-  {load_word("params", "row", 1, "ptr")}
-  {load_word("slots", "row", 2, "ptr")}
-  {load_word("count", "row", 3)}
-  br label %s
-s: %k = phi i64 [0, %node], [%k1, %agrees]
-  %kmore = icmp slt i64 %k, %count
-  br i1 %kmore, label %compare, label %next
-compare:
-  %sa = getelementptr i64, ptr %slots, i64 %k
+  %r = call i32 @launch_step(ptr %t, ptr %row, ptr %buffers, ptr %stream)
+  %ok = icmp eq i32 %r, 0
+  br i1 %ok, label %c, label %failed""",
+    )
+
+
+def _nodes(slot: _Slot) -> str:
+    """The nodes of %graph whose pointers are not those of the call before."""
+    same = every(
+        "launch_same_pointers",
+        "ptr %slots, i64 %count, ptr %buffers, ptr %previous",
+        "",
+        "count",
+        """%sa = getelementptr i64, ptr %slots, i64 %i
   %slot = load i64, ptr %sa
   %na = getelementptr i64, ptr %buffers, i64 %slot
   %now = load i64, ptr %na
   %pa = getelementptr i64, ptr %previous, i64 %slot
   %then = load i64, ptr %pa
-  %k1 = add i64 %k, 1
   %eq = icmp eq i64 %now, %then
-  br i1 %eq, label %agrees, label %change
-agrees:
-  br label %s
+  br i1 %eq, label %c, label %no""",
+    )
+    return same + each(
+        "launch_nodes",
+        "ptr %t, ptr %buffers, ptr %graph, ptr %previous",
+        "\n  ".join((slot("nodes", "nodes", "i64"), slot("rows", "node_table"), slot("set", "set_node"))),
+        "nodes",
+        f"""%ri = mul i64 %i, {NODE_WORDS}
+  %row = getelementptr i64, ptr %rows, i64 %ri
+  {load_word("handle", "row", 0, "ptr")}
+  {load_word("params", "row", 1, "ptr")}
+  {load_word("slots", "row", 2, "ptr")}
+  {load_word("count", "row", 3)}
+  %same = call i1 @launch_same_pointers(ptr %slots, i64 %count, ptr %buffers, ptr %previous)
+  br i1 %same, label %c, label %change
 change:
-  %r0 = call i32 %set(ptr %graph, ptr %handle, ptr %params)
+  %r = call i32 %set(ptr %graph, ptr %handle, ptr %params)
+  %ok = icmp eq i32 %r, 0
+  br i1 %ok, label %c, label %failed""",
+    )
+
+
+def _replay(slot: _Slot) -> str:
+    """The graph on %stream, with the pointers of this call."""
+    return f"""
+define internal i32 @launch_replay(ptr %t, ptr %buffers, ptr %stream) nounwind {{
+  {slot("graph", "graph")}
+  {slot("varying", "varying", "i64")}
+  {slot("previous", "previous")}
+  %same = call i1 @entry_same(ptr %buffers, ptr %previous, i64 %varying)
+  br i1 %same, label %go, label %change
+change:
+  %r0 = call i32 @launch_nodes(ptr %t, ptr %buffers, ptr %graph, ptr %previous)
   %ok = icmp eq i32 %r0, 0
-  br i1 %ok, label %next, label %failed
-next:
-  %i1 = add i64 %i, 1
-  br label %l
+  br i1 %ok, label %remember, label %failed
 remember:
   %size = mul i64 %varying, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %previous, ptr %buffers, i64 %size, i1 false)
   br label %go
 go:
+  {slot("launch", "graph_launch")}
   %r1 = call i32 %launch(ptr %graph, ptr %stream)
   ret i32 %r1
 failed:
@@ -260,7 +260,8 @@ reserved:
   br label %put
 put:
   %base = phi i64 [0, %entry], [%address, %reserved]
-  %placed = call i32 @launch_place(ptr %t, ptr %buffers, i64 %base)
+  call void @launch_arena(ptr %t, ptr %buffers, i64 %base)
+  %placed = call i32 @launch_maps(ptr %t, ptr %buffers)
   %placedok = icmp eq i32 %placed, 0
   br i1 %placedok, label %ready, label %release
 ready:
