@@ -126,7 +126,6 @@ class Model:
 
         if backend == "lamina":
             import lamina.frontend.dynamo  # noqa: F401
-        self.torch._dynamo.reset()
         compiled = self.torch.compile(self.model, backend=backend, dynamic=False)
         self.synchronize()
         before, start = self.allocated(), time.perf_counter()

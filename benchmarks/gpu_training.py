@@ -3,8 +3,7 @@
     python benchmarks/gpu_training.py [--device cpu --small] [--profile] [--caches FOLDER [--prepare]] [MODEL …]
 
 A step is forward, loss, backward and an AdamW of torch's own fused kernel, which is the same for all: the model with its loss
-is compiled. The optimiser is compiled too and timed alone, against eager's fused one. The gradients of the first step are
-compared with float64, and parameters after a compiled step of the optimiser with those of the fused one on the same gradients.
+is compiled. (`optimizer_step.py` compiles optimisers.) The gradients of the first step are compared with float64.
 MB are those of a step's forward and backward passes beside parameters, gradients and the optimiser's state.
 Processes, options and clocks are those of gpu_models.py. Models are in `eval` mode: no dropout.
 """
@@ -28,12 +27,12 @@ RATE = 1e-3
 class Trained:
     """A copy of a model with its loss and its optimiser."""
 
-    def __init__(self, model: Any, name: str, **optimizer: Any):
+    def __init__(self, model: Any, name: str):
         import torch
 
         self.model = copy.deepcopy(model)
         self.loss: Callable[..., Any] = functools.partial(loss, name, self.model)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), RATE, **optimizer)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), RATE, fused=True)
 
     def gradients(self, *given: Any) -> list[Any]:
         """The gradients of a call, which parameters keep until the next one."""
@@ -64,52 +63,32 @@ class Training(gpu_models.Model):
     """One model in its process, trained by each system on a copy of its own."""
 
     def begin(self) -> None:
-        """Gradients in float64, eager's step and its fused optimiser."""
+        """Gradients in float64, and eager's step."""
         with self.torch.enable_grad():
             given = self.calls[0]
             wide = [t.double() if t.is_floating_point() else t for t in given]
             self.exact = [g.float() for g in Trained(self.model.double(), self.name).gradients(*wide)]
             self.model.bfloat16()
-            fused = Trained(self.model, self.name, fused=True)
-            self.eager = [g.clone() for g in fused.gradients(*given)]
-            self.eager_peak = self.peak(fused.gradients, self.allocated())
-            self.systems["eager"] = fused.step
-            alone = self.with_gradients(fused=True)
-            self.systems["eager optimiser"] = lambda *_: alone.optimizer.step()
-
-    def with_gradients(self, **optimizer: Any) -> Trained:
-        """A copy of the model with eager's first gradients."""
-        made = Trained(self.model, self.name, **optimizer)
-        made.gradients(*self.calls[0])
-        for p, g in zip((p for p in made.model.parameters() if p.grad is not None), self.eager, strict=True):
-            p.grad.copy_(g)
-        return made
+            eager = Trained(self.model, self.name)
+            self.eager = [g.clone() for g in eager.gradients(*given)]
+            self.eager_peak = self.peak(eager.gradients, self.allocated())
+            self.systems["eager"] = eager.step
 
     def compile(self, backend: str) -> dict[str, Any]:
-        """Compile the model with its loss, and the optimiser; the seconds of the first step, and errors."""
+        """Compile the model with its loss; the seconds of the first gradients, and how far they are from float64."""
         with self.torch.enable_grad():
             if backend == "lamina":
                 import lamina.frontend.dynamo  # noqa: F401
-            self.torch._dynamo.reset()
-            ours = Trained(self.model, self.name, fused=True)
+            ours = Trained(self.model, self.name)
             ours.loss = self.torch.compile(ours.loss, backend=backend, dynamic=False)
             start = time.perf_counter()
             got = ours.gradients(*self.calls[0])
             self.synchronize()
             answer = {"seconds": time.perf_counter() - start}
             answer |= {"error": apart(got, self.exact), "eager error": apart(self.eager, self.exact)}
+            del got  # the peak is to be that of one set of gradients
             answer |= {"peak": self.peak(ours.gradients, self.allocated()), "eager peak": self.eager_peak}
             self.systems[backend] = ours.step
-            fused, alone = (self.with_gradients(**o) for o in ({"fused": True}, {"capturable": self.device != "cpu"}))
-            step = self.torch.compile(alone.optimizer.step, backend=backend, dynamic=False)
-            start = time.perf_counter()
-            step()
-            self.synchronize()
-            answer["optimizer seconds"] = time.perf_counter() - start
-            fused.optimizer.step()
-            ends = [[p.float() for p in t.model.parameters()] for t in (alone, fused)]
-            answer["optimizer apart"] = apart(*ends)
-            self.systems[f"{backend} optimiser"] = lambda *_: step()
             if backend == "lamina":
                 import lamina
 
@@ -134,8 +113,8 @@ def apart(some: list[Any], others: list[Any]) -> float:
 
 
 HEAD = """
-| model | gradients' error | eager's | Lamina ms | eager ms | Inductor ms | eager / Lamina | Inductor / Lamina | MB: Lamina | eager | Inductor | optimiser: Lamina ms | fused ms | Inductor ms | apart | left to torch |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
+| model | gradients' error | eager's | Lamina ms | eager ms | Inductor ms | eager / Lamina | Inductor / Lamina | compile s | Inductor's | MB | eager's | Inductor's | left to torch |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 """.strip()
 
 
@@ -143,23 +122,14 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
     """The lines of the table, and geometric means."""
     lines = HEAD.splitlines()
     for name, facts in found.items():
-        ours, ms = facts["lamina"], facts["ms"]
-
-        def shown(system: str, ms: dict[str, float] = ms) -> str:
-            return f"{ms[system]:.3f}" if system in ms else ""
-
+        ours, theirs, ms = facts["lamina"], facts.get("inductor", {}), facts["ms"]
         left = ", ".join(f"{count} {op.removeprefix('aten.')}" for op, count in ours["fallback"].items())
         cells = [name, f"{ours['error']:.1e}", f"{ours['eager error']:.1e}"]
-        cells += [shown(s) for s in ("lamina", "eager", "inductor")]
+        cells += [f"{ms[s]:.3f}" if s in ms else "" for s in ("lamina", "eager", "inductor")]
         cells += [f"{ms[s] / ms['lamina']:.2f}" if s in ms else "" for s in ("eager", "inductor")]
-        cells += [
-            f"{ours['peak']:.0f}",
-            f"{ours['eager peak']:.0f}",
-            f"{facts.get('inductor', {}).get('peak', math.nan):.0f}",
-        ]
-        cells += [shown(f"{s} optimiser") for s in ("lamina", "eager", "inductor")]
-        cells += [f"{ours['optimizer apart']:.1e}", left or "nothing"]
-        lines.append(f"| {' | '.join(cells)} |")
+        cells += [f"{t['seconds']:.1f}" if t else "" for t in (ours, theirs)]
+        cells += [f"{ours['peak']:.0f}", f"{ours['eager peak']:.0f}", f"{theirs.get('peak', math.nan):.0f}"]
+        lines.append(f"| {' | '.join([*cells, left or 'nothing'])} |")
     for system in ("eager", "inductor"):
         logs = [math.log(f["ms"][system] / f["ms"]["lamina"]) for f in found.values() if system in f["ms"]]
         if logs:
