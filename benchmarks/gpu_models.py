@@ -330,7 +330,7 @@ def run(options: argparse.Namespace, script: str, table: Callable[[dict[str, dic
                 process.ask("make")
             for process in processes:
                 process.result()
-            for backend in ("lamina", "inductor"):
+            for backend in options.systems.split(","):
                 say(f"compile with {backend}")
                 for name, facts in together(processes, f"compile {backend}").items():
                     found.setdefault(name, {})[backend] = facts
@@ -357,6 +357,7 @@ def arguments(description: str | None, choice: Sequence[str]) -> argparse.Argume
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true", help="tiny models, to try this script")
     parser.add_argument("--profile", action="store_true", help="which of our kernels take the time")
+    parser.add_argument("--systems", default="lamina,inductor", help="what compiles, in this order; lamina is needed")
     parser.add_argument("--seconds", type=float, default=1.5, help="of timing, a model")
     parser.add_argument("--deadline", type=float, default=3600, help="seconds after which what is there is reported")
     parser.add_argument("--caches", type=Path, help="a folder for the compilers' caches, which stays")
