@@ -23,7 +23,7 @@ from .combine import is_combinable
 from .emit_pointwise import emit_pointwise
 from .emit_reductions import emit_reduction
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
-from .emit_tiles import emit_tiles, find_cross
+from .emit_tiles import Turn, find_cross
 from .gpu_kernel import WARP, GpuKernel
 from .probe import Probe
 from .stored import Stored
@@ -86,7 +86,7 @@ def _emit(kernel: GpuKernel) -> None:
             long = [r for r in accesses.reductions if not _is_short(r.generic, numel)]
             crossing = find_cross(space, accesses, kernel.aligned)
             if crossing is not None:
-                emit_tiles(kernel, stored, results, space, *crossing)
+                Turn(kernel, stored, results, space, *crossing).emit()
                 break
             if not long:
                 emit_pointwise(kernel, stored, results, numel, space)

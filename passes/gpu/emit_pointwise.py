@@ -45,15 +45,10 @@ class RowProbe(Probe):
 
 
 class RowValues(ThreadValues):
-    """The values of such vectors; `begins` says where they begin, by their columns' symbols."""
-
-    begins: dict[str, Dim]
+    """The values of such vectors."""
 
     def _uniform(self, condition: Dim) -> bool:
         return self._step(condition) in (0, 1, -1)
-
-    def first_of(self, offset: Dim) -> Dim:
-        return super().first_of(dims.substitute(offset, self.begins))
 
 
 @dataclass
@@ -186,8 +181,7 @@ class _Pointwise:
         flats = [positions.flat(ranges, u) for u in numbers]
         make = RowValues if self.columns else ThreadValues
         ev = positions.stored.evaluator(self.stage, ranges, self.width, make)
-        if isinstance(ev, RowValues):
-            ev.begins = self.columns
+        ev.begins = self.columns
         made = [
             (i, u, ev.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i]))))
             for u, flat in zip(numbers, flats)

@@ -84,6 +84,7 @@ class ThreadValues(VectorEvaluator):
         self.streamed: StreamedLoads | None = None
         self.sum_block = NEVER
         self.together: dict[ir.Value, Together] = {}
+        self.begins: dict[str, Dim] = {}  # symbols of which more is known: what shows what they make aligned
         # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
         elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
         self.bounded: set[ir.Value] = set()  # what was made of functions that are right to some ulp
@@ -172,10 +173,6 @@ class ThreadValues(VectorEvaluator):
         attributes = {"alignment": self._alignment(offset, element)}
         b.op("vector.store", (self.vector(value), buffer, b.dim(offset)), attributes=attributes)
 
-    def first_of(self, offset: Dim) -> Dim:
-        """Where the vector at `offset` begins, written so that it shows what that is a multiple of."""
-        return offset - dims.symbol(LANE)
-
     def _begins_anywhere(self, buffer: ir.Value, alignment: int) -> bool:
         """True for vectors of global memory that the machine would load in many parts."""
         if not self.stage.kernel.aligned or buffer not in self.stage.inputs.values():
@@ -185,7 +182,7 @@ class ThreadValues(VectorEvaluator):
 
     def _alignment(self, offset: Dim, element: ir.Type) -> ir.IntegerAttr:
         """In bytes, of the vector whose first lane is at `offset`."""
-        first = self.first_of(offset)
+        first = dims.substitute(offset - dims.symbol(LANE), self.begins)
         width = self.width
         while width > 1 and not divisible(first, width):
             width //= 2
