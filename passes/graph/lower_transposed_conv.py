@@ -27,8 +27,8 @@ def lower_transposed_conv(module: ir.Module, last: bool = False) -> None:
 
     With stride s an output position is `q s + p` with phase `p < s`, and of the kernel only every s-th element meets the
     input there (`transposed_phases`). A plain convolution computes all phases with as many taps, as separate channels: one
-    where the strides divide the kernel. A permutation interleaves them, and a slice takes the padding off. Of several
-    convolutions each is put between zeros, and all are added. The weights are rearranged by views and a copy, which
+    where the strides divide the kernel. A permutation interleaves them, and a slice takes the padding off. Results of several
+    convolutions are joined. The weights are rearranged by views and a copy, which
     `split-init` moves to `@init`. No tap is added: of an infinite input a weight of zero would make NaN. With `last`, for
     `channels-last`, what it will compute with channels last is copied in that order.
 
@@ -84,6 +84,9 @@ class _Range:
         return both, both - low
 
 
+Parts = dict[tuple[Phases, ...], Any]  # values of phases of each dim
+
+
 class _Transposed:
     """Builds what replaces one transposed convolution, before it and at its location."""
 
@@ -115,10 +118,9 @@ class _Transposed:
 
     def build(self, last: bool) -> ir.Value:
         """The result, which is copied with channels `last` or first."""
-        parts = [self._placed(each) for each in product(*self.phases)]
-        y, *more = [part for part in parts if part is not None]
-        for part in more:
-            y = self._op("add", y, part)
+        parts = {each: self._part(each) for each in product(*self.phases)}
+        found = [part is not None for part in parts.values()]
+        y = self._joined(parts) if all(found) and not last else self._added(parts)
         y = self._reshape(y, *self.out[:2], *(r.size * s for r, s in zip(self.ranges, self.stride)))
         y = self._slice(y, (0, 0, *(r.start for r in self.ranges)), self.out)
         if not isinstance(y.owner, ir.Block) and y.owner.name == "lamina.conv":
@@ -128,11 +130,28 @@ class _Transposed:
         y = self._op("permute", y, dims=to_last(len(self.out)))
         return self._op("permute", self._op("materialize", y), dims=to_first(len(self.out)))
 
-    def _placed(self, each: Sequence[Phases]) -> ir.Value | None:
-        """The results of some phases as `[N, O, q, p, q, p…]` with zeros for other phases; None for nothing but zeros."""
-        part = self._conv(each) if all(p.taps for p in each) else self._bias_alone(each)
-        if part is None:
-            return None
+    def _part(self, each: Sequence[Phases]) -> ir.Value | None:
+        """The results of some phases as `[N, O, q, p, q, p…]`; None for nothing but zeros."""
+        return self._conv(each) if all(p.taps for p in each) else self._bias_alone(each)
+
+    def _joined(self, parts: Parts) -> ir.Value:
+        """All phases, joined one dim after another from the last on: CPUs copy rows, and interleave elements by vectors."""
+        for d in reversed(range(len(self.phases))):
+            fronts = dict.fromkeys(each[:d] for each in parts)
+            parts = {f: self._concat([v for each, v in parts.items() if each[:d] == f], 3 + 2 * d) for f in fronts}
+        return parts[()]
+
+    def _concat(self, parts: Sequence[ir.Value], dim: int) -> ir.Value:
+        return parts[0] if len(parts) == 1 else self._op("concat", *parts, dim=dim)
+
+    def _added(self, parts: Parts) -> ir.Value:
+        """All phases, each put between zeros, as one sum: a GPU's kernel of one pass, which reads only what is no zero."""
+        y, *more = [self._between_zeros(part, each) for each, part in parts.items() if part is not None]
+        for part in more:
+            y = self._op("add", y, part)
+        return y
+
+    def _between_zeros(self, part: ir.Value, each: Sequence[Phases]) -> ir.Value:
         low, high = [0, 0], [0, 0]
         for p, s in zip(each, self.stride):
             low += [0, p.first]
