@@ -20,13 +20,15 @@ from ..loops.loop_nest import Loop, Space
 from ..loops.tensor_graph import TensorGraph
 from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
-from .row_values import Row
+from .row_values import Piece, Row
+from .shifted_rows import ShiftedRow
 from .stored import Stored
 from .streamed_loads import StreamedLoads
 from .thread_values import LANE, ThreadValues, divisible
 
 WARP_ROW, WARP_VECTORS = 512, 4  # elements, or vectors for each of 32 lanes, up to which one wave takes a row
-PER_THREAD, PER_COPIER = 16, 8  # elements of a longer row a thread should hold; without any reduction
+HELD_VECTORS, HELD = 4, 16  # vectors of a longer row a thread should hold; elements, where those are taken one by one
+SHIFTED_ROW = 256  # the shortest row of which a thread's element beside its vectors is little
 REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
 LOOP_THREADS = 512
 FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
@@ -78,14 +80,15 @@ class RowPlan:
         return ranges.simplify(dims.substitute(self.space.values["f"], values))
 
 
-def threads_for(length: Dim, width: int, wave: int, count: Dim, held: int = PER_THREAD) -> tuple[int, int]:
+def threads_for(length: Dim, width: int, wave: int, count: Dim) -> tuple[int, int]:
     """Threads of each of `count` rows, and how many vectors each holds (0: more than fit into registers).
 
-    Threads of more than a wave hold `held` elements, up to twice as many.
+    Threads of more than a wave hold HELD_VECTORS or HELD elements, up to twice as many: with fewer, most of the time goes
+    into combining what they hold.
     """
     if not isinstance(length, int) or length > REGISTER_ROW:
         return LOOP_THREADS, 0
-    vectors = -(-length // width)
+    vectors, held = -(-length // width), HELD_VECTORS * width if width > 1 else HELD
     if length <= WARP_ROW or width > 1 and vectors <= WARP_VECTORS * WARP:
         threads = min(wave, _power_up(vectors))
     else:
@@ -106,11 +109,14 @@ def _power_up(n: int) -> int:
 
 @dataclass
 class RowForm:
-    """What one branch of a stage knows of its rows: they are whole vectors of `width` elements."""
+    """What one branch of a stage knows of its rows: they are whole vectors of `width` elements; `shifted`: they begin
+    anywhere in one.
+    """
 
     plan: RowPlan
     graph: TensorGraph
     width: int
+    shifted: bool = False
 
 
 class RowStage:
@@ -128,20 +134,33 @@ class RowStage:
         ranges, make = Ranges({"r": self.count}), partial(ThreadValues, graph=form.graph)
         ev = self.stored.evaluator(self.stage, ranges, form.width, make)
         ev.streamed = self._streamed
-        vectors = dims.floordiv(form.plan.length, form.width)
-        row = Row(self.stage, self.threads, self._lane, vectors, unroll)
+        length = form.plan.length
+        if form.shifted:
+            assert isinstance(length, int)
+            row: Row = ShiftedRow(ev, self.threads, self._lane, unroll, length, length * self._row)
+        else:
+            row = Row(self.stage, self.threads, self._lane, dims.floordiv(length, form.width), unroll)
         _emit_row(form.plan, ev, row, self._row, self._inside)
         return []
 
 
 def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     """Write the results of `plan`, whose rows have a length that is known."""
-    form = RowForm(plan, kernel.graph, row_width(kernel.graph, stored, plan))
-    held = PER_THREAD if plan.keys else PER_COPIER
-    threads, unroll = threads_for(plan.length, form.width, kernel.wave, plan.count, held)
+    form = _choose_form(kernel.graph, stored, plan)
+    length = plan.length // form.width * form.width
+    threads, unroll = threads_for(length, form.width, kernel.wave, plan.count)
     rows = RowStage(kernel, stored, plan.count, threads)
     rows.write(form, unroll)
     rows.stage.finish()
+
+
+def _choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
+    """Whole vectors, or longer ones that rows begin anywhere in."""
+    whole = RowForm(plan, graph, row_width(graph, stored, plan))
+    if not isinstance(plan.length, int) or not SHIFTED_ROW <= plan.length <= REGISTER_ROW:
+        return whole
+    shifted = RowForm(plan, graph, row_width(graph, stored, plan, shifted=True), True)
+    return shifted if shifted.width > whole.width else whole
 
 
 def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:
@@ -152,26 +171,31 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
     if plan.keys:
         _load_ahead(ev, plan, row, r)
     _force(ev, plan, r)
-    made: list[tuple[int, Dim, ir.Value, ir.Value | None]] = []
+    made: list[_Made] = []
 
-    def element(column: Dim, mask: ir.Value | None) -> None:
-        flat = plan.flat(ev.ranges, r, column)
+    def write(piece: Piece) -> None:
+        values = piece.values
+        flat = plan.flat(values.ranges, r, piece.column)
         for i in plan.full:
             value = graph.results[i]
-            made.append((i, flat, ev.at(value, ev.ranges.delinearize(flat, graph.shape(value))), mask))
+            element = values.at(value, values.ranges.delinearize(flat, graph.shape(value)))
+            made.append(_Made(values, i, flat, element, piece.mask))
         if not row.unroll:
-            _write(ev, made, inside)
+            _write(made, inside)
+
+    def write_own() -> list[ir.Value]:
+        for i in plan.rows:
+            value = graph.results[i]
+            ev.store(stage.outputs[i], r, ev.at(value, ev.ranges.delinearize(r, graph.shape(value))))
+        return []
 
     if plan.full:
-        row.each(ev, element)
-        _write(ev, made, inside)
+        row.each(ev, write)
+        _write(made, inside)
     if plan.rows:
         b = stage.b
         first = b.value("arith.cmpi", (row.lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
-        for i in plan.rows:
-            value = graph.results[i]
-            made.append((i, r, ev.at(value, ev.ranges.delinearize(r, graph.shape(value))), first))
-        _write(ev, made, inside)
+        b.branch(first if inside is None else b.value("arith.andi", (first, inside), b.i1), [], write_own)
 
 
 def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Dim, ir.Value, ir.Value | None]:
@@ -191,12 +215,16 @@ def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Di
     return b.bind("r", b.value("arith.minsi", (at, last), b.index)), lane, inside
 
 
-def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan) -> int:
-    """The lanes of a row's vectors."""
+def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan, shifted: bool = False) -> int:
+    """The lanes of a row's vectors; `shifted`: of vectors that begin at any of its elements."""
 
     def probe(width: int) -> Probe:
-        ranges = Ranges({"r": plan.count, "w": dims.floordiv(plan.length, width), LANE: width})
-        column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+        ranges = Ranges({"r": plan.count, LANE: width})
+        if shifted:
+            first = ranges.add("c", plan.length - (width - 1))
+        else:
+            first = width * ranges.add("w", dims.floordiv(plan.length, width))
+        column = first + (dims.symbol(LANE) if width > 1 else 0)
         accesses = Probe(graph, ranges, stored.values, column)
         accesses.only = set(plan.keys)
         for i in plan.full:
@@ -208,7 +236,7 @@ def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan) -> int:
         return accesses
 
     values = [graph.results[i] for i in plan.full]
-    return choose_width(values, probe, lambda width: divisible(plan.length, width))
+    return choose_width(values, probe, lambda width: shifted or divisible(plan.length, width))
 
 
 def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
@@ -216,8 +244,7 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
     graph = ev.graph
     ahead: dict[tuple[ir.Value, Dim], None] = {}
     for name in row.names:
-        ev.ranges.add(name, row.vectors)
-        column = ev.flat(dims.symbol(name))
+        column = row.column(ev, name)
         probe = Probe(graph, ev.ranges, set(), column)
         probe.only = set(plan.keys)
         flat = plan.flat(ev.ranges, r, column)
@@ -236,24 +263,38 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
 
 def _force(ev: ThreadValues, plan: RowPlan, r: Dim) -> None:
     """Do the reductions first, where all threads run: none may begin inside a branch or loop."""
+    graph, probe = ev.graph, Probe(ev.graph, ev.ranges.copy(), set(), 0)
+    probe.only = set(plan.keys)
     for i in plan.rows:
-        value = ev.graph.results[i]
-        ev.at(value, ev.ranges.delinearize(r, ev.graph.shape(value)))
+        value = graph.results[i]
+        probe.at(value, ev.ranges.delinearize(r, graph.shape(value)))
+    for reduction in probe.reductions:
+        if reduction.generic.arguments[-1] in probe.only:
+            ev.at(reduction.generic.op.results[0], reduction.index)
 
 
-def _write(ev: ThreadValues, made: list[tuple[int, Dim, ir.Value, ir.Value | None]], inside: ir.Value | None) -> None:
+@dataclass
+class _Made:
+    """What is to be stored at `flat` of result number `result`, where `mask` holds."""
+
+    values: ThreadValues
+    result: int
+    flat: Dim
+    value: ir.Value
+    mask: ir.Value | None
+
+    def store(self) -> list[ir.Value]:
+        self.values.store(self.values.stage.outputs[self.result], self.flat, self.value)
+        return []
+
+
+def _write(made: list[_Made], inside: ir.Value | None) -> None:
     """Store what has been made, under its masks; empties the list."""
-    b = ev.b
-    for i, flat, value, mask in made:
-        conditions = [c for c in (mask, inside) if c is not None]
-
-        def store(i: int = i, flat: Dim = flat, value: ir.Value = value) -> list[ir.Value]:
-            ev.store(ev.stage.outputs[i], flat, value)
-            return []
-
+    for m in made:
+        b, conditions = m.values.b, [c for c in (m.mask, inside) if c is not None]
         if not conditions:
-            store()
+            m.store()
             continue
         condition = conditions[0] if len(conditions) == 1 else b.value("arith.andi", conditions, b.i1)
-        b.branch(condition, [], store)
+        b.branch(condition, [], m.store)
     made.clear()

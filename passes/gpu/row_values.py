@@ -27,10 +27,25 @@ UNROLL = 4  # steps of a loop over memory that are under way at once
 
 
 @dataclass
+class Piece:
+    """Neighbouring elements of a row from `column` on, as `values` evaluates them; `mask` says if the row has them."""
+
+    values: ThreadValues
+    column: Dim
+    mask: ir.Value | None = None
+
+    def kept(self, made: list[Any], before: list[Any]) -> list[Any]:
+        """Accumulators: `made`, or those `before` where the row has no such elements."""
+        if self.mask is None:
+            return made
+        return [self.values.b.value("arith.select", (self.mask, x, a), a.type) for x, a in zip(made, before)]
+
+
+@dataclass
 class Row:
     """`vectors` vectors of a row, `low <= vector < high`, dealt to `threads` threads of which this one is `lane`.
 
-    `unroll` vectors a thread are in registers (0: a loop).
+    `unroll` vectors a thread are in registers (0: a loop). There are `least` vectors for certain.
     """
 
     stage: GpuStage
@@ -40,53 +55,60 @@ class Row:
     unroll: int
     low: ir.Value | None = None
     high: ir.Value | None = None
+    least: int = 0
 
     def __post_init__(self) -> None:
         """Bind the symbols of the unrolled vectors; those beyond the end stand at vector 0 and have a mask."""
-        b = self.stage.b
+        b, least = self.stage.b, self.vectors if isinstance(self.vectors, int) else self.least
         self.names = [f"w{u}" for u in range(self.unroll)]
         self.masks: list[ir.Value | None] = []
         for u, name in enumerate(self.names):
             at = b.binary("arith.addi", self.lane, b.constant(u * self.threads, b.index))
             mask = None
-            if not isinstance(self.vectors, int) or (u + 1) * self.threads > self.vectors:
+            if (u + 1) * self.threads > least:
                 mask = b.value("arith.cmpi", (at, b.dim(self.vectors)), b.i1, predicate=b.number(6, b.i64))
                 at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
             self.masks.append(mask)
             b.bind(name, at)
 
-    def each(self, ev: ThreadValues, do: Callable[[Dim, ir.Value | None], None]) -> None:
-        """`do(position of the first lane + lane, mask)` for this thread's vectors."""
+    def column(self, ev: ThreadValues, name: str) -> Dim:
+        """The position of the first lane of vector `name`, plus the lane."""
+        ev.ranges.add(name, self.vectors)
+        return ev.flat(dims.symbol(name))
+
+    def pieces(self, ev: ThreadValues) -> list[Piece]:
+        """What this thread holds in registers, whole vectors of `ev` first."""
+        return [Piece(ev, self.column(ev, name), mask) for name, mask in zip(self.names, self.masks)]
+
+    def each(self, ev: ThreadValues, do: Callable[[Piece], None]) -> None:
+        """`do(piece)` for all that is this thread's."""
         if self.unroll:
-            for name, mask in zip(self.names, self.masks):
-                ev.ranges.add(name, self.vectors)
-                do(ev.flat(dims.symbol(name)), mask)
+            for piece in self.pieces(ev):
+                do(piece)
             return
         b = self.stage.b
         with b.loop("w", self._first(), self._end(), self.threads) as w:
             ev.ranges.add("w", self.vectors)
-            do(ev.flat(w), None)
+            do(Piece(ev, ev.flat(w)))
 
     def reduce(self, ev: ThreadValues, generic: Generic, index: Index) -> list[Any]:
         """The results of `generic` at `index`, in all threads of the row."""
-        fixed = ev.loops_of(generic, index)
         inits = [ev.at(out, index) for out in generic.outs]
         accumulators = [ev.vector(v) for v in inits]
         extents = [generic.extents[d] for d in generic.reductions]
 
-        def step(column: Dim, carried: list[Any]) -> list[Any]:
-            loops = list(fixed)
+        def step(ev: ThreadValues, column: Dim, carried: list[Any]) -> list[Any]:
+            loops = ev.loops_of(generic, index)
             for d, i in zip(generic.reductions, ev.ranges.delinearize(column, extents)):
                 loops[d] = i
             return ev.body(generic, loops, carried)
 
         if self.unroll:
-            for name, mask in zip(self.names, self.masks):
-                ev.ranges.add(name, self.vectors)
-                made = step(ev.flat(dims.symbol(name)), accumulators)
-                if mask is not None:
-                    made = [ev.b.value("arith.select", (mask, x, a), a.type) for x, a in zip(made, accumulators)]
-                accumulators = made
+            for piece in self.pieces(ev):
+                if piece.values is not ev:  # elements after vectors
+                    accumulators = across_lanes(ev, generic, accumulators)
+                made = step(piece.values, piece.column, accumulators)
+                accumulators = piece.kept(made, accumulators)
         else:
             ev.ranges.add("w", self.vectors)
             ev.ranges.add("wrest", self.vectors)
@@ -97,7 +119,7 @@ class Row:
                 self._end(),
                 self.threads,
                 accumulators,
-                lambda w, acc: step(ev.flat(w), acc),
+                lambda w, acc: step(ev, ev.flat(w), acc),
             )
         accumulators = across_lanes(ev, generic, accumulators)
         return reduce_block(self.stage, accumulators, self.threads, lambda a, b: combined(ev, generic, a, b))

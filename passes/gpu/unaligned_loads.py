@@ -10,7 +10,7 @@ from mlir import ir
 
 from ...dialects.dims import Dim
 from ..loops.loops_builder import LoopsBuilder
-from .gpu_kernel import element_bytes
+from .gpu_kernel import DYNAMIC_SIZE, element_bytes
 from .shift_elements import shift_elements
 
 VECTOR_BYTES = 16
@@ -23,21 +23,48 @@ def are_whole(count: Dim, size: int) -> bool:
 
 
 def can_load(buffer: ir.Value, width: int) -> bool:
-    """True if `width` elements are whole vectors of 16 bytes, and the buffer too."""
+    """True if `width` elements are whole vectors of 16 bytes, and it is known where the buffer ends."""
     type = ir.MemRefType(buffer.type)
     size = element_bytes(type.element_type)
-    return width * size % VECTOR_BYTES == 0 and are_whole(type.shape[0], size)
+    known = lanes_of(type) <= type.shape[0] < DYNAMIC_SIZE
+    return known and size > 1 and width * size % VECTOR_BYTES == 0
+
+
+def lanes_of(type: ir.MemRefType) -> int:
+    """The elements of a vector."""
+    return VECTOR_BYTES // element_bytes(type.element_type)
 
 
 def unaligned_load(b: LoopsBuilder, buffer: ir.Value, offset: ir.Value, width: int) -> ir.Value:
     """The `width` elements of `buffer` from number `offset` on, where `can_load`."""
     type = ir.MemRefType(buffer.type)
-    lanes = VECTOR_BYTES // element_bytes(type.element_type)
+    lanes = lanes_of(type)
     place = b.binary("arith.remui", offset, b.constant(lanes, b.index))
     first, count = b.binary("arith.subi", offset, place), width // lanes
     starts = [b.binary("arith.addi", first, b.constant(k * lanes, b.index)) for k in range(count + 1)]
-    # where the last one is beyond the buffer, nothing of it is wanted
-    starts[-1] = b.value("arith.minsi", (starts[-1], b.constant(type.shape[0] - lanes, b.index)), b.index)
-    alignment, vector = ir.IntegerAttr.get(b.i64, VECTOR_BYTES), ir.VectorType.get([lanes], type.element_type)
-    parts = [b.value("vector.load", (buffer, s), vector, alignment=alignment) for s in starts]
-    return shift_elements(b, parts, place, width)
+    parts = [_part(b, buffer, s) for s in starts[:-1]]  # an element that is wanted is in each
+    return shift_elements(b, [*parts, _last(b, buffer, starts[-1])], place, width)
+
+
+def _part(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
+    type = ir.MemRefType(buffer.type)
+    vector = ir.VectorType.get([lanes_of(type)], type.element_type)
+    return b.value("vector.load", (buffer, start), vector, alignment=ir.IntegerAttr.get(b.i64, VECTOR_BYTES))
+
+
+def _last(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
+    """The vector from `start` on; where the buffer ends before it does, other elements stand for what nobody wants."""
+    type = ir.MemRefType(buffer.type)
+    lanes, end = lanes_of(type), type.shape[0]
+    if are_whole(end, element_bytes(type.element_type)):
+        return _part(b, buffer, b.value("arith.minsi", (start, b.constant(end - lanes, b.index)), b.index))
+
+    def single() -> list[ir.Value]:
+        places = [b.value("arith.addi", (start, b.constant(k, b.index)), b.index) for k in range(lanes)]
+        places = [b.value("arith.minsi", (p, b.constant(end - 1, b.index)), b.index) for p in places]
+        loads = [b.value("memref.load", (buffer, p), type.element_type) for p in places]
+        return [b.value("vector.from_elements", loads, ir.VectorType.get([lanes], type.element_type))]
+
+    fits = b.value("arith.cmpi", (start, b.constant(end - lanes, b.index)), b.i1, predicate=b.number(3, b.i64))
+    vector = ir.VectorType.get([lanes], type.element_type)
+    return b.branch(fits, [vector], lambda: [_part(b, buffer, start)], single)[0]

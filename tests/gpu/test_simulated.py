@@ -174,6 +174,45 @@ def test_vectors_of_rows_out_of_a_table(dtype, rows, wide_vectors):
     assert "llvm.intr.fshr" not in check(g, arrays)
 
 
+def row_graph(dtype, shape):
+    """A norm with weights, the sum and place of the maximum of its rows: vectors of what begins anywhere, and of what does not."""
+    g = Graph()
+    over = tuple(range(1, len(shape)))
+    x = g.add_input("x", TensorType(dtype, shape))
+    w, v = (g.add_input(n, TensorType(dtype, shape[1:])) for n in "wv")
+    g.add_output(g.add("layer_norm", x, w, v, dims=len(over), eps=1e-5)[0])
+    g.add_output(g.add("sum", x, dims=over, keepdim=False))
+    return g, random((dtype, shape), (dtype, shape[1:]), (dtype, shape[1:]))
+
+
+# every place in a vector to begin at; a part of a warp, a warp, a block; a last vector for some rows only; two dimensions
+ANYWHERE = [(9, 257), (5, 301), (3, 1022), (3, 1031), (9, 2051), (3, 7, 43)]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", ANYWHERE, ids=str)
+def test_rows_that_begin_anywhere_are_read_and_written_in_whole_vectors(shape, dtype):
+    graph, arrays = row_graph(dtype, shape)
+    text = check(graph, arrays, 2e-4, ALIGNED)
+    lanes = {"f32": 4, "bf16": 8}[dtype]
+    assert f"vector<{lanes}x{dtype}>" in next(line for line in text.splitlines() if "vector.store" in line)
+    assert "fshr" in text if dtype == "bf16" else "arith.select" in text  # weights are shifted to where the row begins
+
+
+@pytest.mark.parametrize("op", ["argmax", "sum"])
+@pytest.mark.parametrize("dtype", ["i8", "i64"])
+def test_integers_in_rows_that_begin_anywhere(op, dtype):
+    x = np.random.default_rng(1).integers(-100, 100, (9, 333)).astype({"i8": np.int8, "i64": np.int64}[dtype])
+    check(graph_of(op, (dtype, x.shape), dims=(1,), keepdim=False), [x])
+
+
+def test_any_number_of_rows_that_begin_anywhere():
+    g = Graph(symbols=[Symbol("s0", input=0, dim=0)])
+    g.add_output(g.add("softmax", g.add_input("x", TensorType("bf16", (symbol("s0"), 515))), dim=1))
+    for rows in (1, 6):
+        assert "vector<8xbf16>" in check(g, random(("bf16", (rows, 515))))
+
+
 def test_pieces_of_rows_that_begin_anywhere(wide_vectors):
     parts = [("bf16", (9, 3, n)) for n in (37, 5, 22)]
     check(graph_of("concat", *parts, dim=2), random(*parts), options=ALIGNED)

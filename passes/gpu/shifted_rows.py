@@ -1,0 +1,80 @@
+"""Rows that begin anywhere, in whole vectors: a row of 4097 elements begins at any element of an aligned vector.
+
+What lies as the results do has row `r` from element `n * r` on. Threads take the aligned vectors that are all in the row, and
+one element each of what is left at its ends, at most `2 V - 2`:
+
+    memory      |--------|--------|-- ... --|--------|        V elements each
+    row            e e e |--------|-- ... --|e e              vector 0 is number `first = ceil(n * r / V)`
+
+To the index algebra a vector is `c + lane` with a column `c`, which is written out as `V * (first + w) - n * r` to see what is
+aligned (`begins`). What lies otherwise (weights of a norm) is read in aligned parts and shifted (unaligned_loads.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ..loops.evaluate_walk import Index
+from ..loops.tensor_graph import Generic
+from .row_values import Piece, Row
+from .thread_values import LANE, ThreadValues
+
+
+class ShiftedRow(Row):
+    """A row of `length` elements, the first of which is element `start` of what lies as the results do.
+
+    `unroll` vectors for each of `threads` threads are as many as a row may have.
+    """
+
+    def __init__(self, ev: ThreadValues, threads: int, lane: ir.Value, unroll: int, length: int, start: Dim):
+        b, width = ev.b, ev.width
+        first = b.bind("first", b.dim(dims.ceildiv(start, width)))
+        self.ahead = width * first - start  # elements before the first vector
+        self.length, self.values = length, ev
+        vectors = b.binary("arith.divui", b.dim(length - self.ahead), b.constant(width, b.index))
+        count, least = b.bind("vectors", vectors), (length - (width - 1)) // width
+        super().__init__(ev.stage, threads, lane, count, unroll, least=least)
+        self.names = [self._column(f"c{u}", name) for u, name in enumerate(self.names)]
+        self._has_element = self._bind_element()
+        self._single = ThreadValues(ev.stage, ev.ranges, 1, ev.graph)
+        self._single.known, self._single.together = ev.known, ev.together
+        self._made: dict[tuple[ir.Value, Index], list[Any]] = {}
+
+    def _column(self, name: str, vector: str) -> str:
+        """Bind symbol `name` to the column of a vector."""
+        place = self.values.width * dims.symbol(vector) + self.ahead
+        self.values.begins[name] = place
+        self.stage.b.bind(name, self.stage.b.dim(place))
+        return name
+
+    def _bind_element(self) -> ir.Value:
+        """Bind symbol `e` to the column of this thread's element; true where the row has it.
+
+        Threads count those before the first vector, then those after the last one.
+        """
+        b, lane = self.stage.b, self.lane
+        before = b.value("arith.cmpi", (lane, b.dim(self.ahead)), b.i1, predicate=b.number(2, b.i64))
+        after = b.binary("arith.addi", lane, b.dim(self.values.width * self.vectors))
+        column = b.value("arith.select", (before, lane, after), b.index)
+        inside = b.value("arith.cmpi", (column, b.dim(self.length)), b.i1, predicate=b.number(2, b.i64))
+        b.bind("e", b.value("arith.select", (inside, column, b.constant(0, b.index)), b.index))
+        return inside
+
+    def column(self, ev: ThreadValues, name: str) -> Dim:
+        ev.ranges.add(name, self.length - (ev.width - 1))
+        return dims.symbol(name) + dims.symbol(LANE)
+
+    def pieces(self, ev: ThreadValues) -> list[Piece]:
+        self._single.ranges.add("e", self.length)
+        return [*super().pieces(ev), Piece(self._single, dims.symbol("e"), self._has_element)]
+
+    def reduce(self, ev: ThreadValues, generic: Generic, index: Index) -> list[Any]:
+        """As for any row, once: both evaluators ask."""
+        key = generic.arguments[-1], tuple(index)
+        if key not in self._made:
+            self._made[key] = super().reduce(self.values, generic, index)
+        return self._made[key]
