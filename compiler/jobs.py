@@ -150,13 +150,13 @@ def link(request: Message) -> Message:
 @job
 def show(request: Message) -> Message:
     """Lower the graph record to the level `level` and return its text."""
-    from . import lowering
+    from .lowering import Lowering
 
     target, options = _settings(request)
     observer, printed = observe(request, options, "graph")
     graph = Graph.from_json(request.blobs[0].decode())
-    level = request.header["level"]
-    text = lowering.lower_record(graph, level, target, options.plain, None, observer, options.numerics)
+    lowering = Lowering(target, observer, options.plain, numerics=options.numerics)
+    text = lowering.record(graph, request.header["level"])
     assert isinstance(text, str)
     return _reply({}, [text.encode()], observer, printed)
 

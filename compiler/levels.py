@@ -13,7 +13,8 @@ only, so that the command line can read the names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ..targets import Target
 from ..targets.nvptx import KINDS as GPU_KINDS  # noqa: F401  for the frontend, which does not know targets
@@ -66,32 +67,44 @@ def check_level(name: str) -> str:
 
 
 def graph_pipeline(target: Target) -> tuple[str, ...]:
-    """The steps from `lamina` to `kernels`; weights are packed for the target's register tile, two vectors of f32."""
-    if target.device != "cpu":  # tiles of a GPU take weights as they are, and its emitter splits reductions itself
-        found = f"lamina-recognize-composites{{attention={'f16,bf16' if target.attends else 'none'}}}"
-        changed = {"lamina-recognize-composites": found}
-        left_out = {"lamina-pack-weights", "lamina-split-reductions"}
-        if target.convolves:
-            changed["lamina-lower-transposed-conv"] = "lamina-lower-transposed-conv{last=true}"
-        else:
-            left_out.add("lamina-channels-last")
-        stacked = f"stacked={str(target.stacks).lower()}"
-        changed["lamina-split-init"] = f"lamina-split-init{{{stacked}}}"
-        changed["lamina-form-kernels"] = (
-            f"lamina-form-kernels{{turned={str(target.attends).lower()} gpu=true {stacked}}}"
-        )
-        if not target.attends:
-            left_out.add("lamina-store-by-tokens")
-        return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)
+    """The steps from `lamina` to `kernels`: those of GRAPH_PIPELINE that the target takes, with its options."""
+    chosen = _cpu_options(target) if target.device == "cpu" else _gpu_options(target)
+    steps = ((name, chosen.get(name, {})) for name in GRAPH_PIPELINE)
+    return tuple(_step(name, options) for name, options in steps if options is not None)
+
+
+def _cpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
+    """The options of steps for a CPU; None leaves a step out."""
     f = target.features
-    depths = f"i8_depth={f.packed_depth('i8')} u8_depth={f.packed_depth('u8')}"
-    packing = f"lamina-pack-weights{{columns={2 * f.lanes()} {depths}}}"
-    forming = f"lamina-form-kernels{{packed={','.join(target.packed)}}}"
-    changed = {"lamina-pack-weights": packing, "lamina-form-kernels": forming}
-    changed["lamina-reinplace"] = "lamina-reinplace{pointwise=true}"
-    # a CPU's tiles are packed anyway
-    left_out = {"lamina-store-by-tokens", "lamina-channels-last"}
-    return tuple(changed.get(step, step) for step in GRAPH_PIPELINE if step not in left_out)
+    tile = {"columns": 2 * f.lanes(), "i8_depth": f.packed_depth("i8"), "u8_depth": f.packed_depth("u8")}
+    return {
+        "lamina-channels-last": None,  # tiles are packed anyway
+        "lamina-store-by-tokens": None,
+        "lamina-pack-weights": tile,  # the register tile: two vectors of f32
+        "lamina-form-kernels": {"packed": ",".join(target.packed)},
+        "lamina-reinplace": {"pointwise": True},
+    }
+
+
+def _gpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
+    """The same for a GPU."""
+    convolves, attends, stacks = target.convolves, target.attends, target.stacks
+    return {
+        "lamina-recognize-composites": {"attention": "f16,bf16" if attends else "none"},
+        "lamina-lower-transposed-conv": {"last": True} if convolves else {},
+        "lamina-channels-last": {} if convolves else None,
+        "lamina-pack-weights": None,  # tiles take weights as they are
+        "lamina-split-reductions": None,  # the emitter does
+        "lamina-store-by-tokens": {} if attends else None,
+        "lamina-split-init": {"stacked": stacks},
+        "lamina-form-kernels": {"turned": attends, "gpu": True, "stacked": stacks},
+    }
+
+
+def _step(name: str, options: Mapping[str, Any]) -> str:
+    """The text of a step: `name{option=value …}`."""
+    given = (f"{n}={str(v).lower() if isinstance(v, bool) else v}" for n, v in options.items())
+    return f"{name}{{{' '.join(given)}}}" if options else name
 
 
 def kernel_pipeline(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from . import levels
@@ -33,47 +34,80 @@ def guess_level(name: str, text: str) -> str:
     return "lamina"
 
 
-def lower_record(
-    graph: Graph,
-    stop: str,
-    target: Target,
-    plain: bool,
-    kernel: str | None,
-    observer: Observer,
-    numerics: str = "eager",
-) -> str | bytes:
-    """Take a graph record to level `stop`; text, or an object's bytes."""
-    from ..dialects.mlir_context import context
-    from ..passes.graph.import_graph import import_graph
+@dataclass(frozen=True)
+class Lowering:
+    """How IR is taken to another level. `kernel`: only those kernels whose name contains it."""
 
-    module = import_graph(graph, context())
-    if stop == "lamina":
-        return module.operation.get_asm(enable_debug_info=True)
-    return lower_module(module, "lamina", stop, target, plain, kernel, observer, numerics)
+    target: Target
+    observer: Observer
+    plain: bool = False
+    kernel: str | None = None
+    numerics: str = "eager"
 
+    def record(self, graph: Graph, stop: str) -> str | bytes:
+        """Take a graph record to level `stop`; text, or an object's bytes."""
+        from ..dialects.mlir_context import context
+        from ..passes.graph.import_graph import import_graph
 
-def lower_text(
-    text: str,
-    name: str,
-    start: str,
-    stop: str,
-    target: Target,
-    plain: bool,
-    kernel: str | None,
-    observer: Observer,
-    numerics: str = "eager",
-) -> str | bytes:
-    """Take IR text at level `start` to level `stop`."""
-    from ..dialects.mlir_context import context
+        module = import_graph(graph, context())
+        if stop == "lamina":
+            return module.operation.get_asm(enable_debug_info=True)
+        return self.module(module, "lamina", stop)
 
-    if levels.LEVELS.index(stop) < levels.LEVELS.index(start):
-        raise LevelError(f"{name} is at level '{start}', which comes after '{stop}'; --from says otherwise")
-    if start == "llvmir":
-        return levels.emit_llvm_ir(text, target, stop, observer)
-    if start in ("asm", "obj"):
-        raise LevelError(f"nothing reads '{start}'; start from {', '.join(levels.LEVELS[:6])}")
-    module = parse_module(text, name, context(), start)
-    return lower_module(module, start, stop, target, plain, kernel, observer, numerics)
+    def text(self, text: str, name: str, start: str, stop: str) -> str | bytes:
+        """Take IR text, called `name` in messages, from level `start` to level `stop`."""
+        from ..dialects.mlir_context import context
+
+        if levels.LEVELS.index(stop) < levels.LEVELS.index(start):
+            raise LevelError(f"{name} is at level '{start}', which comes after '{stop}'; --from says otherwise")
+        if start == "llvmir":
+            return levels.emit_llvm_ir(text, self.target, stop, self.observer)
+        if start in ("asm", "obj"):
+            raise LevelError(f"nothing reads '{start}'; start from {', '.join(levels.LEVELS[:6])}")
+        return self.module(parse_module(text, name, context(), start), start, stop)
+
+    def module(self, module: ir.Module, start: str, stop: str) -> str | bytes:
+        """Take a module from MLIR level `start` to level `stop`; several kernels give one text after another."""
+        from ..passes.pass_manager import run
+        from .kernels import kernel_kind
+
+        if start == stop:
+            return str(module)
+        if start == "lamina":
+            run(module, levels.graph_pipeline(self.target), self.observer)
+            if stop == "kernels":
+                return str(module)
+            start = "kernels"
+        if start == "kernels":
+            return self._kernels(module, stop)
+        return self._one(module, kernel_kind(module), start, stop)
+
+    def _one(self, module: ir.Module, kind: str, start: str, stop: str) -> str | bytes:
+        return levels.lower_kernel(module, self.target, kind, self.plain, start, stop, self.observer, self.numerics)
+
+    def _kernels(self, module: ir.Module, stop: str) -> str | bytes:
+        """Each chosen kernel of a module at level `kernels` for itself."""
+        from mlir import ir
+
+        from .kernels import take_kernels
+
+        found = take_kernels(module)
+        chosen = [k for k in found if self.kernel is None or self.kernel in k.name]
+        names = ", ".join(k.name for k in found)
+        if not found:
+            raise LevelError("there are no kernels: they are made of the ops in `func.func @main`")
+        if not chosen:
+            raise LevelError(f"no kernel's name contains '{self.kernel}'; kernels are {names}")
+        if len(chosen) > 1 and stop == "obj":
+            raise LevelError(f"an object holds one kernel and there are {len(chosen)}; --kernel takes one of {names}")
+        results = []
+        for k in chosen:
+            self.observer.label = k.name
+            results.append(self._one(ir.Module.parse(k.text, module.context), k.kind, "kernels", stop))
+        if len(results) == 1:
+            return results[0]
+        comment = {"asm": "#", "llvmir": ";"}.get(stop, "//")
+        return "\n".join(f"{comment} {'-' * 20} {k.name}\n{text}" for k, text in zip(chosen, results))
 
 
 def parse_module(text: str, name: str, context: ir.Context, level: str = "") -> ir.Module:
@@ -96,51 +130,6 @@ def parse_module(text: str, name: str, context: ir.Context, level: str = "") -> 
         found = "; ".join(f"{_position(d.location)}{d.message}" for d in error.error_diagnostics)
         hint = 'this is not MLIR; ops of lamina are written as "lamina.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>'
         raise IrError(f"{name}: {found or hint}") from None
-
-
-def lower_module(
-    module: ir.Module,
-    start: str,
-    stop: str,
-    target: Target,
-    plain: bool,
-    kernel: str | None,
-    observer: Observer,
-    numerics: str = "eager",
-) -> str | bytes:
-    """Take a module at MLIR level `start` to level `stop`; several kernels give one text after another."""
-    from mlir import ir
-
-    from ..passes.pass_manager import run
-    from .kernels import kernel_kind, take_kernels
-
-    if start == stop:
-        return str(module)
-    if start == "lamina":
-        run(module, levels.graph_pipeline(target), observer)
-        if stop == "kernels":
-            return str(module)
-        start = "kernels"
-    if start != "kernels":
-        return levels.lower_kernel(module, target, kernel_kind(module), plain, start, stop, observer, numerics)
-    found = take_kernels(module)
-    chosen = [k for k in found if kernel is None or kernel in k.name]
-    names = ", ".join(k.name for k in found)
-    if not found:
-        raise LevelError("there are no kernels: they are made of the ops in `func.func @main`")
-    if not chosen:
-        raise LevelError(f"no kernel's name contains '{kernel}'; kernels are {names}")
-    if len(chosen) > 1 and stop == "obj":
-        raise LevelError(f"an object holds one kernel and there are {len(chosen)}; --kernel takes one of {names}")
-    results = []
-    for k in chosen:
-        observer.label = k.name
-        parsed = ir.Module.parse(k.text, module.context)
-        results.append(levels.lower_kernel(parsed, target, k.kind, plain, "kernels", stop, observer, numerics))
-    if len(results) == 1:
-        return results[0]
-    comment = {"asm": "#", "llvmir": ";"}.get(stop, "//")
-    return "\n".join(f"{comment} {'-' * 20} {k.name}\n{text}" for k, text in zip(chosen, results))
 
 
 def _position(location: ir.Location) -> str:

@@ -110,17 +110,16 @@ def write_artifact(
 @aside
 def write_level(file, target, output, start, stop, kernel, plain, numerics, is_model, observing) -> None:
     """Take a file to a level and write what is there."""
-    from ..compiler.lowering import guess_level, lower_record, lower_text
+    from ..compiler.lowering import Lowering, guess_level
     from ..targets import get_target
 
     observer = observer_of(file, **observing)
-    chosen = get_target(target)
+    lowering = Lowering(get_target(target), observer, plain, kernel, numerics)
     if is_model:
-        result = lower_record(read_model(file)[0], stop, chosen, plain, kernel, observer, numerics)
+        result = lowering.record(read_model(file)[0], stop)
     else:
         text = read_text(file)
-        level = start or guess_level(file, text)
-        result = lower_text(text, file, level, stop, chosen, plain, kernel, observer, numerics)
+        result = lowering.text(text, file, start or guess_level(file, text), stop)
     if isinstance(result, bytes):
         if not output and sys.stdout.isatty():
             raise click.UsageError("an object is binary; say where it goes: -o FILE")

@@ -14,7 +14,7 @@ from support.amdgpu_emulator.disassembly import disassemble, tool
 from support.amdgpu_emulator.occupancy import uses
 
 from lamina.compiler.api import compile_graph
-from lamina.compiler.lowering import lower_record
+from lamina.compiler.lowering import Lowering
 from lamina.dialects.record import Graph, TensorType
 from lamina.passes.pass_manager import Observer
 from lamina.runtime.gpu_image import unpack
@@ -196,7 +196,7 @@ def test_lld_links_kernels_to_the_same_code(name, chip, monkeypatch):
     read = linker.read_object
     monkeypatch.setattr(linker, "read_object", lambda data, name: objects.append(data) or read(data, name))
     graph = (LOOPS | PRODUCTS | CONVOLUTIONS | ATTENTIONS)[name]
-    text = lower_record(graph, "llvmir", get_target(chip), False, None, Observer())
+    text = Lowering(get_target(chip), Observer()).record(graph, "llvmir")
     ours = emit_code_object(get_target(chip), text)
     (made,) = objects
     theirs = amdgpu_code.link(made)
