@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
+
 from mlir import ir
 
 from ..registry import register
@@ -19,7 +21,8 @@ def reinplace(module: ir.Module, pointwise: bool = False) -> None:
     With `pointwise`, also those of pointwise kernels that make an argument's new value from its old one.
 
     The operand is an argument that gets a new value after the call (`lamina.mutates`), or a result of another launch;
-    no later launch reads it, and it is not returned. Launches that read it and do not need the update are moved before it.
+    no later launch reads it, and it is not returned. What is written over an argument is returned as its new value or
+    not at all. Launches that read the operand and do not need the update are moved before it.
 
     Before:
     ```mlir
@@ -89,14 +92,30 @@ def _read_first(function: ir.Operation, kernels: dict[str, ir.Operation], pointw
 
 
 def _updates(flow: Dataflow, kernels: dict[str, ir.Operation], pointwise: bool) -> list[tuple[Node, int, int]]:
-    """The launches of updates, with the operand that each updates and the result."""
+    """The launches of updates whose results may lie over an operand, with the operand's number and the result's."""
     found = pointwise_updates(flow, kernels) if pointwise else []
     for node in flow.nodes:
         if node.name == "launch":
             pair = _update(kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value])
             if pair is not None:
                 found.append((node, *pair))
-    return found
+    below = {node.results[result]: node.operands[operand] for node, operand, result in found}
+    return [(node, operand, r) for node, operand, r in found if not _is_lost(flow, below, node.results[r])]
+
+
+def _is_lost(flow: Dataflow, below: Mapping[int, int | None], result: int) -> bool:
+    """True if `result` is returned, but would lie in the buffer of an argument that gets another value after the call.
+
+    `below` maps the result of each update to its operand.
+    """
+    source = result
+    while (operand := below.get(source)) is not None:
+        source = operand
+    new_values = _replaced_arguments(flow)
+    if source not in new_values:
+        return False
+    returned = [v for v in flow.returned if v in _views_of(flow, result)]
+    return returned != ([result] if new_values[source] == result else [])
 
 
 def _update(kernel: ir.Operation) -> tuple[int, int] | None:
@@ -114,17 +133,17 @@ def _update(kernel: ir.Operation) -> tuple[int, int] | None:
     return target, flow.returned.index(root.results[0])
 
 
-def _replaced_arguments(flow: Dataflow) -> set[int]:
-    """The arguments whose buffers get another value after the call, whatever happens to them before."""
+def _replaced_arguments(flow: Dataflow) -> dict[int, int]:
+    """The arguments whose buffers get another value after the call, whatever happens to them before, and that value."""
     attributes = flow.function.attributes
     if "lamina.mutates" not in attributes:
-        return set()
+        return {}
     names = [ir.StringAttr(a).value for a in ir.ArrayAttr(attributes["lamina.arg_names"])]
     mutates = [ir.StringAttr(a).value for a in ir.ArrayAttr(attributes["lamina.mutates"])]
-    return {names.index(m) for m in mutates if m in names}
+    return {names.index(m): v for m, v in zip(mutates, flow.returned) if m in names}
 
 
-def _is_free(flow: Dataflow, source: int, replaced: set[int]) -> bool:
+def _is_free(flow: Dataflow, source: int, replaced: Container[int]) -> bool:
     """True if the buffer of `source` may be overwritten once it has been read."""
     producer = flow.producer[source]
     if source not in replaced if producer is None else producer.name != "launch":

@@ -36,12 +36,20 @@ def of_two_types(x, y):
     y.mul_(x)
 
 
+def update_of_the_old_value(x, y):
+    """`z` is `x` with something added: not over `x`, which gets another value."""
+    z = x.index_add(0, torch.tensor([3, 3]), y[:2])
+    x.mul_(2)
+    return z
+
+
 X, Y = torch.randn(70, 33), torch.randn(70, 33)
 CASES = {
     "momentum": (momentum, X, Y, Y * 2, torch.tensor(0.1)),
     "old value too": (old_value_too, X, Y),
     "many chunks": (twice, torch.randn(300_001)),
     "transposed": (transposed, torch.randn(40, 40), torch.randn(40, 40)),
+    "update of the old value": (update_of_the_old_value, X, Y),
     "two types": (of_two_types, X.bfloat16(), Y),
 }
 
