@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,79 +41,25 @@ class Attention(torch.nn.Module):
         return x + self.out(y.transpose(1, 2).reshape(batch, length, width))
 
 
+class Chapter(NamedTuple):
+    """`lines` are what it shows of the texts of LEVELS and the plan."""
+
+    title: str
+    words: str
+    language: str
+    lines: Callable[[dict[str, Any]], Iterator[str]]
+
+
 def tour() -> str:
     """All chapters, in order."""
     torch.manual_seed(0)
     compiled = lamina.compile(Attention().eval(), (torch.randn(2, 16, 64),), target=TARGET)
-    texts = {level: compiled.ir(level) for level in ("lamina", "kernels", "linalg", "loops", "llvm", "asm")}
-    plan = compile_graph(compiled.exported.graph, TARGET).manifest["plan"]
-    chapters: list[tuple[str, str, str, Iterator[str]]] = [
-        (
-            "The program",
-            "What the user writes; `docs/tour.py` compiles it for an input of 2 × 16 × 64.",
-            "python",
-            iter(inspect.getsource(Attention.forward).rstrip().splitlines()),
-        ),
-        (
-            "`lamina`: the graph",
-            "One function of `lamina` ops, as the frontend captured it. `layer_norm`, `linear` and `attention` are whole; views are"
-            " ops; weights are symbols, whose data stay outside the IR.",
-            "mlir",
-            graph_lines(texts["lamina"]),
-        ),
-        (
-            "`kernels`: what is launched",
-            "After [the graph passes](docs/passes.md). `@main` only launches. `@init` runs once per version of the weights, here to"
-            " pack both matrices for the register tile. Views are in the kernels that read through them, and will be index maps. The"
-            " residual has joined the second projection, whose epilogue it is. (`@k1` and `@k5` are like `@k3` and `@k4`.)",
-            "mlir",
-            graph_lines(texts["kernels"], skip=("k1", "k5")),
-        ),
-        (
-            "`linalg`: one kernel",
-            "From here on every kernel goes alone. This is the layer norm: the op's own `lower` wrote reductions and maps on"
-            " tensors, and has decided nothing about loops. The mean, and what its distance from it is for each element:",
-            "mlir",
-            clipped(kernel(texts["linalg"], "layer_norm"), "#map", 28),
-        ),
-        (
-            "`loops`: the same kernel",
-            "`lamina-emit-loops` has asked for the value of each output element and inlined what it needs: three loops over a row"
-            " and no temporary. `%arg5` and `%arg6` are the rows that this thread was given; buffers are flat.",
-            "mlir",
-            clipped(kernel(texts["loops"], "layer_norm"), "func.func", 60),
-        ),
-        (
-            "`llvm`: the kernel ABI",
-            "In the LLVM dialect. The body has bare `noalias` pointers; `@layer_norm.range` takes them from the array of buffers"
-            " ([contracts §7](docs/contracts.md)), and `@layer_norm` hands ranges to `ctx->parallel_for`, or the whole range where it is one grain.",
-            "mlir",
-            clipped(function(kernel(texts["llvm"], "layer_norm"), "layer_norm.range"), "llvm.func", 30),
-        ),
-        (
-            "`asm`: what the processor runs",
-            "The innermost loops of the layer norm (sum, sum of squares, output: eight floats at a time):",
-            "asm",
-            inner_loops(kernel(texts["asm"], "layer_norm"), "layer_norm.body:"),
-        ),
-        (
-            "`asm` of a matrix product",
-            "And of the first projection: one step along K in its register tile, 6 rows by 2 vectors of sums, as `lamina-emit-matmul`"
-            " wrote it: two vectors of the packed matrix, then an element of each row times both.",
-            "asm",
-            widest_loop(kernel(texts["asm"], "packed_linear"), "vfmadd"),
-        ),
-        (
-            "The plan",
-            "What the host program does in one call, as data in the artifact's manifest; `lamina_main` is the same as native code.",
-            "text",
-            plan_lines(plan),
-        ),
-    ]
+    shown: dict[str, Any] = {level: compiled.ir(level) for level in LEVELS}
+    shown["plan"] = compile_graph(compiled.exported.graph, TARGET).manifest["plan"]
     parts = []
-    for number, (title, words, language, lines) in enumerate(chapters):
-        shown = [part for line in lines for part in wrapped(line)]
-        parts += [f"### {number}. {title}", "", words, "", f"```{language}", *shown, "```", ""]
+    for number, chapter in enumerate(CHAPTERS):
+        lines = [part for line in chapter.lines(shown) for part in wrapped(line)]
+        parts += [f"### {number}. {chapter.title}", "", chapter.words, "", f"```{chapter.language}", *lines, "```", ""]
     return "\n".join(parts)
 
 
@@ -221,6 +167,73 @@ def plan_lines(plan: dict[str, Any]) -> Iterator[str]:
             f"    arena{i}: {a['bytes']} bytes, launches {a['first']} to {a['last']}"
             for i, a in enumerate(part["arena"])
         )
+
+
+# -- the chapters ----------------------------------------------------------------------------------------------------
+LEVELS = ("lamina", "kernels", "linalg", "loops", "llvm", "asm")
+CHAPTERS = (
+    Chapter(
+        "The program",
+        "What the user writes; `docs/tour.py` compiles it for an input of 2 × 16 × 64.",
+        "python",
+        lambda _: iter(inspect.getsource(Attention.forward).rstrip().splitlines()),
+    ),
+    Chapter(
+        "`lamina`: the graph",
+        "One function of `lamina` ops, as the frontend captured it. `layer_norm`, `linear` and `attention` are whole; views are"
+        " ops; weights are symbols, whose data stay outside the IR.",
+        "mlir",
+        lambda t: graph_lines(t["lamina"]),
+    ),
+    Chapter(
+        "`kernels`: what is launched",
+        "After [the graph passes](docs/passes.md). `@main` only launches. `@init` runs once per version of the weights, here to"
+        " pack both matrices for the register tile. Views are in the kernels that read through them, and will be index maps. The"
+        " residual has joined the second projection, whose epilogue it is. (`@k1` and `@k5` are like `@k3` and `@k4`.)",
+        "mlir",
+        lambda t: graph_lines(t["kernels"], skip=("k1", "k5")),
+    ),
+    Chapter(
+        "`linalg`: one kernel",
+        "From here on every kernel goes alone. This is the layer norm: the op's own `lower` wrote reductions and maps on"
+        " tensors, and has decided nothing about loops. The mean, and what its distance from it is for each element:",
+        "mlir",
+        lambda t: clipped(kernel(t["linalg"], "layer_norm"), "#map", 28),
+    ),
+    Chapter(
+        "`loops`: the same kernel",
+        "`lamina-emit-loops` has asked for the value of each output element and inlined what it needs: three loops over a row"
+        " and no temporary. `%arg5` and `%arg6` are the rows that this thread was given; buffers are flat.",
+        "mlir",
+        lambda t: clipped(kernel(t["loops"], "layer_norm"), "func.func", 60),
+    ),
+    Chapter(
+        "`llvm`: the kernel ABI",
+        "In the LLVM dialect. The body has bare `noalias` pointers; `@layer_norm.range` takes them from the array of buffers"
+        " ([contracts §7](docs/contracts.md)), and `@layer_norm` hands ranges to `ctx->parallel_for`, or the whole range where it is one grain.",
+        "mlir",
+        lambda t: clipped(function(kernel(t["llvm"], "layer_norm"), "layer_norm.range"), "llvm.func", 30),
+    ),
+    Chapter(
+        "`asm`: what the processor runs",
+        "The innermost loops of the layer norm (sum, sum of squares, output: eight floats at a time):",
+        "asm",
+        lambda t: inner_loops(kernel(t["asm"], "layer_norm"), "layer_norm.body:"),
+    ),
+    Chapter(
+        "`asm` of a matrix product",
+        "And of the first projection: one step along K in its register tile, 6 rows by 2 vectors of sums, as `lamina-emit-matmul`"
+        " wrote it: two vectors of the packed matrix, then an element of each row times both.",
+        "asm",
+        lambda t: widest_loop(kernel(t["asm"], "packed_linear"), "vfmadd"),
+    ),
+    Chapter(
+        "The plan",
+        "What the host program does in one call, as data in the artifact's manifest; `lamina_main` is the same as native code.",
+        "text",
+        lambda t: plan_lines(t["plan"]),
+    ),
+)
 
 
 def rewritten(text: str) -> str:

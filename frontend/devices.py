@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -42,40 +43,52 @@ def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: to
     """Raise Unsupported for an op that the device has no kernel for, or only one that torch's library outruns."""
     if device.type == "cpu":
         return
-    from ..compiler.api import target_attends, target_convolves
     from ..compiler.levels import GPU_KINDS
-    from .calls.cuda_launcher import index_of, target_for
 
     for node in nodes:
         category = registry(node.op).category
         kind = node.op if category == "direct" else _ROOTS.get(category)
-        if kind == "conv":
-            x, w = (types[v] for v in node.operands[:2])  # type: ignore[index]
-            if not suits_channels_last(x, w, node.attributes) or not target_convolves(target_for(index_of(device))):
-                raise Unsupported("no GPU kernel that is faster than torch's library at this convolution")
-        elif kind is not None and kind not in GPU_KINDS:
+        if kind not in (None, "conv", *GPU_KINDS):
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
-        if kind == "index_put" and node.attributes["accumulate"]:
-            raise Unsupported("no fast GPU kernel that adds at positions yet")
-        if kind in ("cumsum", "cumprod"):
-            x = types[node.operands[0]]  # type: ignore[index]
-            if x.rank == 0 or dims.product(x.shape[node.attributes["dim"] % x.rank + 1 :]) != 1:
-                raise Unsupported("no fast GPU kernel that scans along another dim than the last yet")
-        if node.op == "grouped_matmul":
-            raise Unsupported("no fast GPU kernel of products in groups yet")
-        if kind == "matmul" and types[node.results[0]].dtype == "f64":
-            rows = dims.product(types[node.results[0]].shape[:-1])
-            if not isinstance(rows, int) or rows > FEW_ROWS:
-                raise Unsupported("torch's library is faster at products in f64: it uses matrix units for them")
-        if kind == "attention":
-            _check_attention(node, types)
-            if not target_attends(target_for(index_of(device))):
-                raise Unsupported("no kernel for attention on this GPU yet")
+        if check := _CHECKS.get(node.op) or _CHECKS.get(kind or ""):
+            check(node, types, device)
 
 
-def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
+def _check_convolution(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+    from ..compiler.api import target_convolves
+
+    x, w = _operands(node, types)[:2]
+    if not suits_channels_last(x, w, node.attributes) or not target_convolves(_target(device)):
+        raise Unsupported("no GPU kernel that is faster than torch's library at this convolution")
+
+
+def _check_index_put(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+    if node.attributes["accumulate"]:
+        raise Unsupported("no fast GPU kernel that adds at positions yet")
+
+
+def _check_scan(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+    (x,) = _operands(node, types)
+    if x.rank == 0 or dims.product(x.shape[node.attributes["dim"] % x.rank + 1 :]) != 1:
+        raise Unsupported("no fast GPU kernel that scans along another dim than the last yet")
+
+
+def _check_groups(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+    raise Unsupported("no fast GPU kernel of products in groups yet")
+
+
+def _check_product(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+    result = types[node.results[0]]
+    rows = dims.product(result.shape[:-1])
+    if result.dtype == "f64" and not (isinstance(rows, int) and rows <= FEW_ROWS):
+        raise Unsupported("torch's library is faster at products in f64: it uses matrix units for them")
+
+
+def _check_attention(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
     """Attention is ours on tensor cores and where torch's kernels are not faster; in f32 for one query."""
-    q, v = types[node.operands[0]], types[node.operands[2]]  # type: ignore[index]
+    from ..compiler.api import target_attends
+
+    q, _, v, mask = _operands(node, types)
     widest = WIDEST_HEAD.get(q.dtype)
     if widest is None:
         raise Unsupported(f"no GPU kernel for attention in {q.dtype}")
@@ -83,10 +96,34 @@ def _check_attention(node: Node, types: Sequence[TensorType]) -> None:
         raise Unsupported(f"no GPU kernel for attention with heads of symbolic width or of more than {widest} elements")
     if q.dtype == "f32" and q.shape[-2] != 1:
         raise Unsupported("torch's kernel is faster at attention of several queries in f32")
-    mask = None if node.operands[3] is None else types[node.operands[3]]
     if mask is not None and mask.dtype != "bool" and mask.rank > 1 and mask.shape[-2] != 1:
         if isinstance(q.shape[-1], int) and q.shape[-1] <= NARROW_HEAD:
             raise Unsupported("torch's kernel is faster at attention of narrow heads with a mask of floats")
+    if not target_attends(_target(device)):
+        raise Unsupported("no kernel for attention on this GPU yet")
+
+
+# op or kind of kernel -> what it must be besides
+_CHECKS: dict[str, Callable[[Node, Sequence[TensorType], torch.device], None]] = {
+    "conv": _check_convolution,
+    "index_put": _check_index_put,
+    "cumsum": _check_scan,
+    "cumprod": _check_scan,
+    "grouped_matmul": _check_groups,
+    "matmul": _check_product,
+    "attention": _check_attention,
+}
+
+
+def _operands(node: Node, types: Sequence[TensorType]) -> list[Any]:
+    """The types of a node's operands; None for one that is absent."""
+    return [None if v is None else types[v] for v in node.operands]
+
+
+def _target(device: torch.device) -> str:
+    from .calls.cuda_launcher import index_of, target_for
+
+    return target_for(index_of(device))
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:
