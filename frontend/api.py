@@ -118,7 +118,8 @@ def compile(  # noqa: A001
     ```
 
     `target` is a name that `lamina targets` lists, or "native": this machine. `dynamic_shapes` is torch.export's, by the
-    function's own arguments; all other sizes are those of `args`. Parameters are used as they are at each call, and nothing is differentiated.
+    function's own arguments; all other sizes are those of `args`. Parameters are used as they are at each call, and
+    nothing is differentiated.
     ExportError lists what cannot be compiled, with source lines; CompileError says which kernel failed and why.
     """
     if isinstance(args, torch.Tensor):

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # On functions whose addresses are written as they should be computed (products by register tiles). LLVM then does not
 # rewrite them (loop strength reduction), which takes two thirds of the time of emitting them and gives the same speed.
 HAND_WRITTEN = "lamina-hand-written"
+# On functions whose inner loops ask which part of a result they are in, though outer loops have decided it (`concat`).
+# LLVM then makes a loop of each part (non-trivial unswitching, of O3), which it can vectorise.
+PARTS = "lamina-parts"
 
 _DEFINITION = re.compile(r"^(define .*) \{$", re.MULTILINE)  # of a function, up to its attributes
 
@@ -68,8 +71,9 @@ def _optimised(target: Target, llvm_ir: str) -> tuple[Any, Any]:
     made = machine(target, opt=2, reloc="pic", codemodel="small")
     tuned = _DEFINITION.sub(rf'\1 "tune-cpu"="{target.tune}" {{', llvm_ir) if target.tune else llvm_ir
     module = parse(target, made, tuned + _NARROW_BF16 if "bfloat" in tuned else tuned)
-    # an option of the process, read when code is emitted
+    # options of the process: the first is read when code is emitted, the second now
     llvm.set_option("lamina", f"-disable-lsr={'true' if HAND_WRITTEN in llvm_ir else 'false'}")
+    llvm.set_option("lamina", f"-enable-nontrivial-unswitch={'true' if PARTS in llvm_ir else 'false'}")
     optimise(
         module,
         made,
@@ -79,4 +83,5 @@ def _optimised(target: Target, llvm_ir: str) -> tuple[Any, Any]:
         loop_unrolling=True,
         loop_interleaving=True,
     )
+    llvm.set_option("lamina", "-enable-nontrivial-unswitch=false")
     return made, module

@@ -75,13 +75,14 @@ class Index(Op, name="index", category="gather"):
     """`x[…, indices, …]`: the indices, broadcast together, select along `dims` (sorted), one index per dim.
 
     The broadcast dims stand where the indexed dims were if these are adjacent, else first (as torch and numpy).
-    Negative indices count from the end if `wrap`.
+    Negative indices count from the end if `wrap`. Those that are not `checked` are known to lie within their dims.
     """
 
     x: Operand
     indices: Variadic
     dims: Attr[Ints]
     wrap: Attr[bool] = True
+    checked: Attr[bool] = True
     y: Result
 
     samples = (
@@ -91,10 +92,12 @@ class Index(Op, name="index", category="gather"):
         sample((5, 4, 3), within(5), within(3, shape=(2, 1)), dims=(0, 2)),
         sample(("bool", (6,)), within(6, shape=(), dtype="int32"), dims=(0,)),
         sample((2, 5, 4, 3), within(5, shape=(2, 1)), within(4, shape=(1, 3)), dims=(1, 2), wrap=False),
+        sample((4, 5), within(5, shape=(9,), dtype="int32"), dims=(1,), wrap=False, checked=False),
+        sample((4, 5), within(4, shape=(3,), low=-4), dims=(0,), checked=False),
     )
 
     @staticmethod
-    def infer(x, indices, dims, wrap):
+    def infer(x, indices, dims, wrap, checked):
         check(len(indices) == len(dims) and len(dims) > 0, f"{len(indices)} indices for dims {list(dims)}")
         check(list(dims) == sorted(set(dims)), f"dims are sorted, got {list(dims)}")
         for i, d in zip(indices, dims):
@@ -103,15 +106,15 @@ class Index(Op, name="index", category="gather"):
         return TensorType(x.dtype, index_shape(x.shape, broadcast(*(i.shape for i in indices)), dims))
 
     @staticmethod
-    def torch(x, *indices, dims, wrap):
+    def torch(x, *indices, dims, wrap, checked):
         return x[_subscript(x.ndim, [i.long() for i in indices], dims)]
 
     @staticmethod
-    def reference(x, indices, dims, wrap):
+    def reference(x, indices, dims, wrap, checked):
         return x[_subscript(x.ndim, indices, dims)]
 
     @staticmethod
-    def lower(b, x, indices, dims, wrap):
+    def lower(b, x, indices, dims, wrap, checked):
         shape = broadcast(*(i.shape for i in indices))
         first = place(dims)
         out = index_shape(x.shape, shape, dims)
@@ -123,7 +126,7 @@ class Index(Op, name="index", category="gather"):
             at = []
             for d in range(x.rank):
                 if d in chosen:
-                    at.append(s.position(chosen[d], x.shape[d], wrap=wrap, text=INDEX_OUT_OF_RANGE.text))
+                    at.append(s.position(chosen[d], x.shape[d], wrap, INDEX_OUT_OF_RANGE.text if checked else None))
                 else:
                     at.append(s.index(next(others)))
             return s.read(x, at)
@@ -162,7 +165,7 @@ class Embedding(Op, name="embedding", category="gather"):
 
     @staticmethod
     def lower(b, weight, index):
-        return Index.lower(b, weight, [index], (0,), False)
+        return Index.lower(b, weight, [index], (0,), wrap=False, checked=True)
 
 
 def index_shape(x: tuple, shape: tuple, dims: tuple[int, ...]) -> tuple:

@@ -40,7 +40,8 @@ def _nearest(have: int, want: int, scale: float | None, exact: bool) -> list[int
 def _take(t: T, dim: int, index: list[int]) -> T:
     if len(index) == t.shape[dim] and index == list(range(len(index))):
         return t
-    return t.op("index", T(t.c, literal(t.c, index, "i64", (len(index),))), dims=(dim,), wrap=False)
+    places = T(t.c, literal(t.c, index, "i32", (len(index),)))
+    return t.op("index", places, dims=(dim,), wrap=False, checked=False)
 
 
 def _resize_nearest(c: Any, x: Value, scales: Sequence[Any], spatial: int, exact: bool) -> Value:

@@ -144,7 +144,7 @@ def masked_index(c: Any, x: Value, mask: Value, indices: Sequence[Value | None],
     given = _clamped(t, indices)
     if t.numel(*range(t.rank)) == 0:
         return c.scalar(number(fill, t.dtype), t.dtype, c.out_type.shape)
-    read = t.op("index", *given.values(), dims=tuple(given), wrap=False)
+    read = t.op("index", *given.values(), dims=tuple(given), wrap=False, checked=False)
     return T(c, mask).where(read, number(fill, t.dtype)).value
 
 

@@ -44,15 +44,20 @@ class ScalarBuilder(ScalarBessel):
             x = self.maximum(x, low)
         return x if high is None else self.minimum(x, high)
 
-    def position(self, index: Scalar, size: Dim, wrap: bool = True, text: str = INDEX_OUT_OF_RANGE.text) -> Scalar:
+    def position(
+        self, index: Scalar, size: Dim, wrap: bool = True, text: str | None = INDEX_OUT_OF_RANGE.text
+    ) -> Scalar:
         """A checked index into a dimension: negative ones count from the end (with `wrap`); `text` is the check's.
 
-        The result always lies within `0 .. size - 1` (0 if the size is 0), so a read there is safe.
+        The result always lies within `0 .. size - 1` (0 if the size is 0), so a read there is safe. Without a text
+        nothing is checked: the caller knows that the index lies there.
         """
         end = self.size(size)
         at = self.cast(index, "index")
         if wrap:
             at = self.select(self.lt(at, 0), self.add(at, end), at)
+        if text is None:
+            return at
         ok = self.bitwise_and(self.ge(at, 0), self.lt(at, end))
         self.check(ok, text)
         return self.select(ok, at, 0)

@@ -18,10 +18,10 @@ from ...dialects.dims import Dim
 from ..registry import register
 from .loops_builder import LoopsBuilder
 
-# Kinds for which LLVM is told to leave the addresses of register tiles alone (targets/llvm.py, HAND_WRITTEN). Attention is
-# none of them: what its two products keep in registers then leaves no room for sums wherever tiles have several heights.
-# With 197 keys (8 registers of sums in memory) it ran at 39 % of the FMA peak of a Zen 3 core, and runs at 71 %.
-HAND_WRITTEN_KINDS = ("matmul", "conv")
+# What LLVM is told about kernels of a kind (targets/llvm.py). Attention is not marked as written by hand: what its two
+# products keep in registers then leaves no room for sums wherever tiles have several heights. With 197 keys (8 registers
+# of sums in memory) it ran at 39 % of the FMA peak of a Zen 3 core, and runs at 71 %.
+MARKS = {"matmul": "lamina-hand-written", "conv": "lamina-hand-written", "concat": "lamina-parts"}
 DYNAMIC = -(2**31)  # kDynamicIndex of LLVM's getelementptr
 
 
@@ -199,8 +199,9 @@ class _Kernel:
         attributes["arg_attrs"] = ir.ArrayAttr.get([noalias] * (self.count + 1) + [none] * (len(self.symbols) + 2))
         attributes["sym_name"] = ir.StringAttr.get(self.name + ".body")
         attributes["sym_visibility"] = ir.StringAttr.get("private")
-        if "lamina.kind" in attributes and ir.StringAttr(attributes["lamina.kind"]).value in HAND_WRITTEN_KINDS:
-            attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("lamina-hand-written")])
+        kind = ir.StringAttr(attributes["lamina.kind"]).value if "lamina.kind" in attributes else ""
+        if kind in MARKS:
+            attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(MARKS[kind])])
         for key in [a.name if hasattr(a, "name") else a for a in attributes]:
             if key.startswith("lamina."):
                 del attributes[key]
