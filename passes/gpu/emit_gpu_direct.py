@@ -18,7 +18,7 @@ from ..direct.emit_direct import EMITTERS
 from ..direct.index_put import index_put_copy
 from ..direct.kernel import DirectKernel
 from ..loops.evaluate import Evaluator
-from ..loops.kernel_functions import kernels
+from ..loops.kernel_functions import kernels, strings
 from ..loops.tensor_graph import TensorGraph
 from ..registry import register
 from .emit_gpu_loops import emit_gpu_loops
@@ -57,6 +57,8 @@ def emit_gpu_direct(module: ir.Module) -> None:
             if len(roots) != 1 or cls is None or cls.name not in EMITTERS:
                 raise NotImplementedError(f"no GPU form of {', '.join(r.name for r in roots)}")
             graph = TensorGraph(op)
+            for result, shape in zip(graph.results, ir.ArrayAttr(op.attributes["lamina.result_dims"])):
+                graph.declare(result, [dims.parse(d) for d in strings(shape)])
             kernel = GpuKernel(graph)
             if scans_rows(roots[0], graph.shape(roots[0].operands[0])):
                 RowScan(kernel, roots[0]).emit()

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from support.fake_program import run_on_fake
 from support.samples import assert_close, attributes, eager, inferred, operands, type_of
 
+from lamina.dialects.dims import symbol
 from lamina.dialects.op import all_ops
-from lamina.dialects.record import Graph, TensorType
+from lamina.dialects.record import Graph, Symbol, TensorType
 
 DIRECT = {n: op for n, op in all_ops().items() if op.category == "direct" and op.samples}
 
@@ -26,6 +28,34 @@ def test_samples(name, monkeypatch):
         expected += eager(op, sample)[: len(inferred(op, sample))]
     for made, wanted in zip(run_on_fake(graph, arrays, monkeypatch), expected):
         assert_close(made, wanted, "exact" if op.numerics == "exact" else "order")
+
+
+SYMBOLIC = {
+    "cumsum": ({"dim": 0}, lambda x, i, w: x.cumsum(0)),
+    "cummax": ({"dim": 1}, lambda x, i, w: x.cummax(1)),
+    "topk": ({"k": 2, "dim": 1, "largest": True, "sorted": True}, lambda x, i, w: x.topk(2, 1)),
+    "sort": ({"dim": 0, "descending": False, "stable": True}, lambda x, i, w: x.sort(dim=0, stable=True)),
+    "index_put": ({"dims": (0,), "accumulate": True}, lambda x, i, w: x.index_put((i,), w, accumulate=True)),
+    "slice_scatter": ({"starts": (1, 0), "steps": (1, 1)}, lambda x, i, w: x.slice_scatter(w, 0, 1, 4)),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_sizes(name, monkeypatch):
+    """The root's result has a size that no op of the kernel says."""
+    attributes, function = SYMBOLIC[name]
+    x, i, w = torch.randn(9, 5), torch.tensor([3, 0, 3]), torch.randn(3, 5)
+    graph = Graph(symbols=[Symbol("n", input=0, dim=0)])
+    given = [graph.add_input("x", TensorType("f32", (symbol("n"), 5)))]
+    more = [graph.add_input("w", TensorType("f32", (3, 5))), graph.add_input("i", TensorType("i64", (3,)))]
+    given += {"index_put": more, "slice_scatter": more[:1]}.get(name, [])
+    made = graph.add(name, *given, **attributes)
+    for value in made if isinstance(made, tuple) else (made,):
+        graph.add_output(value)
+    expected = function(x, i, w)
+    results = run_on_fake(graph, [x.numpy(), w.numpy(), i.numpy()], monkeypatch, sizes=[9])
+    for got, wanted in zip(results, expected if isinstance(made, tuple) else (expected,)):
+        np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 150), (70, 66)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ from lamina.runtime.arrays import numpy_dtype
 from lamina.runtime.gpu_program import GpuProgram
 
 
-def run_on_fake(graph: Graph, arrays: list[np.ndarray], monkeypatch: Any, target: str = "sm_90a") -> list[np.ndarray]:
-    """The outputs of `graph`, whose inputs are `arrays`."""
+def run_on_fake(
+    graph: Graph, arrays: list[np.ndarray], monkeypatch: Any, target: str = "sm_90a", sizes: Sequence[int] = ()
+) -> list[np.ndarray]:
+    """The outputs of `graph`, whose inputs are `arrays` and whose symbols have the values `sizes`."""
     made = compile_graph(graph, target)
     FakeDriver(show_ir(graph, "loops", target)).install(monkeypatch)
     program = GpuProgram(made.manifest, made.image, cuda.device(0))
     names = [i["name"] for i in program.plan["inputs"]]
     given = {i.name: _aligned(a) for i, a in zip(graph.inputs, arrays)}
-    prepared = program.prepare(())
+    prepared = program.prepare(tuple(sizes))
     buffers = [_aligned(np.full(b.shape, 77).astype(numpy_dtype(b.dtype))) for b in prepared.buffers]
     program.run(prepared, [_address(given[n]) for n in names], [_address(b) for b in buffers])
     program.check_status()
