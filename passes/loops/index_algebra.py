@@ -4,6 +4,8 @@ An index is a `dims.Dim` over loop variables (`0 <= i < end`, the end itself a s
 (at least 0; at least 1 where they bound an open loop). `Ranges.simplify` folds with these facts:
 
     floordiv(x, k) -> 0,  mod(x, k) -> x                              where 0 <= x < k
+    floordiv(floordiv(x, k), b) -> floordiv(x, k*b)
+    mod(mod(x, k), b) -> mod(x, b)                                     where b divides k
     floordiv(g*u + r, g*m) -> floordiv(u, m)                           where 0 <= r < g
     mod(g*u + r, g*m) -> g*mod(u, m) + r                               where 0 <= r < g
     c*k*floordiv(x, k) + c*mod(x, k) -> c*x
@@ -153,39 +155,44 @@ class Ranges:
     def _fold_atom(self, function: str, a: Dim, b: Dim) -> Dim:
         a, b = self.simplify(a), self.simplify(b)
         if function in ("max", "min"):
-            if self.nonnegative(a - b):
-                return a if function == "max" else b
-            if self.nonnegative(b - a):
-                return b if function == "max" else a
-            return dims.apply(function, a, b)
+            return self._fold_extreme(function, a, b)
         folded = dims.apply(function, a, b)
-        if isinstance(folded, int):
-            return folded
         atom = _only_atom(folded)
         if atom is None or atom[0] != function:
-            return folded if folded == Expr({(((function, a, b), 1),): 1}) else self.simplify(folded)
-        _, a, b = atom
+            return self.simplify(folded)
+        found = self._fold_division(*atom)
+        return folded if found is None else found
+
+    def _fold_extreme(self, function: str, a: Dim, b: Dim) -> Dim:
+        if self.nonnegative(a - b):
+            return a if function == "max" else b
+        if self.nonnegative(b - a):
+            return b if function == "max" else a
+        return dims.apply(function, a, b)
+
+    def _fold_division(self, function: str, a: Dim, b: Dim) -> Dim | None:
+        """`a // b` or `a mod b` by what is known of ranges; None: it stays."""
+        divides = function == "floordiv"
         if self.less(a, b):
-            return 0 if function == "floordiv" else a
+            return 0 if divides else a
         inner = _only_atom(a)
-        if inner is not None and inner[0] == "floordiv" and function == "floordiv":
-            return self.simplify(dims.floordiv(inner[1], inner[2] * b))
-        if inner is not None and inner[0] == "mod" and function == "mod" and dims.mod(inner[2], b) == 0:
-            return self.simplify(dims.mod(inner[1], b))
-        for g in _factors(a):
+        if inner is not None and inner[0] == function:
+            _, x, k = inner
+            if divides:  # (x // k) // b = x // (k*b)
+                return self.simplify(dims.floordiv(x, k * b))
+            if dims.mod(k, b) == 0:  # (x mod k) mod b = x mod b where b divides k
+                return self.simplify(dims.mod(x, b))
+        for g in _factors(a):  # a = g*u + r with 0 <= r < g, b = g*m:  a // b = u // m,  a mod b = g*(u mod m) + r
             m = dims.floordiv(b, g)
             if m * g != b:
                 continue
-            u = dims.floordiv(a, g)
-            r = _without_division(a, u, g)
-            if r is None:
+            found = _without_division(a, dims.floordiv(a, g), g)
+            if found is None:
                 continue
-            u, r = r
+            u, r = found
             if self.less(r, g):
-                if function == "floordiv":
-                    return self.simplify(dims.floordiv(u, m))
-                return self.simplify(g * dims.mod(u, m) + r)
-        return folded
+                return self.simplify(dims.floordiv(u, m) if divides else g * dims.mod(u, m) + r)
+        return None
 
     def _recompose(self, e: Dim) -> Dim:
         """Put `c*k*floordiv(x, k) + c*mod(x, k)` together."""

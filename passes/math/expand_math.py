@@ -82,45 +82,53 @@ def _is_one(value: ir.Value) -> bool:
 
 
 def _expand(op: ir.Operation) -> None:
-    m = MathBuilder(op)
-    target = _element(op.results[0].type)
-    source = _element(op.operands[0].type)
-    x = op.operands[0]
-    if op.name == "arith.select":
-        if not isinstance(target, ir.BF16Type):
-            return
-        made = select_bf16(m, *op.operands)
-    elif op.name == "arith.extf" and str(source) in FORMATS:
-        made = float8_to_f32(m, x, str(source))
-        if not isinstance(target, ir.F32Type):
-            made = m.op("arith.extf" if isinstance(target, ir.F64Type) else "arith.truncf", [made], op.results[0].type)
-    elif op.name == "arith.truncf" and str(target) in FORMATS:
-        if not isinstance(source, ir.F32Type):
-            x = m.op("arith.truncf" if isinstance(source, ir.F64Type) else "arith.extf", [x], m.f32)
-        made = f32_to_float8(m, x, str(target))
-    elif op.name == "arith.extf":
-        if not isinstance(source, ir.BF16Type):
-            return
-        made = bf16_to_f32(m, x)
-        if isinstance(target, ir.F64Type):
-            made = m.op("arith.extf", [made], op.results[0].type)
-    elif op.name == "arith.truncf":
-        if not isinstance(target, ir.BF16Type):
-            return
-        if isinstance(source, ir.F64Type):
-            x = m.op("arith.truncf", [x], m.like(ir.F32Type.get()))
-        made = f32_to_bf16(m, x)
-    elif op.name == "math.expm1" and isinstance(target, ir.F64Type):
-        made = math_exp.expm1_f64(m, x)
-    else:
-        if not isinstance(target, ir.F32Type):
-            return
-        expand = EXPANSIONS[op.name]
-        if math_exp.NONPOSITIVE in op.attributes:
-            expand = math_exp.exp_scaled if math_exp.ANY_SCALE in op.attributes else math_exp.exp_nonpositive
-        made = expand(m, *op.operands)
-    op.results[0].replace_all_uses_with(made)
-    op.erase()
+    made = {"arith.select": _select, "arith.extf": _widened, "arith.truncf": _narrowed}.get(op.name, _function)(op)
+    if made is not None:
+        op.results[0].replace_all_uses_with(made)
+        op.erase()
+
+
+def _select(op: ir.Operation) -> ir.Value | None:
+    return select_bf16(MathBuilder(op), *op.operands) if _is_bf16(op.results[0].type) else None
+
+
+def _widened(op: ir.Operation) -> ir.Value | None:
+    """From 8 bits or bf16 by way of f32; None for f16 and f32, which machines widen."""
+    x, m = op.operands[0], MathBuilder(op)
+    if (source := str(_element(x.type))) in FORMATS:
+        return _resized(m, float8_to_f32(m, x, source), op.results[0].type)
+    return _resized(m, bf16_to_f32(m, x), op.results[0].type) if _is_bf16(x.type) else None
+
+
+def _narrowed(op: ir.Operation) -> ir.Value | None:
+    """To 8 bits or bf16 by way of f32; None for f16 and f32."""
+    x, m = op.operands[0], MathBuilder(op)
+    if (target := str(_element(op.results[0].type))) in FORMATS:
+        return f32_to_float8(m, _resized(m, x, m.f32), target)
+    return f32_to_bf16(m, _resized(m, x, m.f32)) if _is_bf16(op.results[0].type) else None
+
+
+def _resized(m: MathBuilder, x: ir.Value, type: ir.Type) -> ir.Value:
+    """`x` as a float of another width."""
+    old, new = (ir.FloatType(_element(t)).width for t in (x.type, type))
+    return x if old == new else m.op("arith.extf" if old < new else "arith.truncf", [x], type)
+
+
+def _function(op: ir.Operation) -> ir.Value | None:
+    """A function of f32; of f64 expm1 only."""
+    m, result = MathBuilder(op), _element(op.results[0].type)
+    if op.name == "math.expm1" and isinstance(result, ir.F64Type):
+        return math_exp.expm1_f64(m, op.operands[0])
+    if not isinstance(result, ir.F32Type):
+        return None
+    expand = EXPANSIONS[op.name]
+    if math_exp.NONPOSITIVE in op.attributes:
+        expand = math_exp.exp_scaled if math_exp.ANY_SCALE in op.attributes else math_exp.exp_nonpositive
+    return expand(m, *op.operands)
+
+
+def _is_bf16(type: ir.Type) -> bool:
+    return isinstance(_element(type), ir.BF16Type)
 
 
 def _is_of_float8(op: ir.Operation) -> bool:
