@@ -33,6 +33,7 @@ GRAPH_PIPELINE = (
     "lamina-fold-constants",
     "lamina-recognize-composites",
     "lamina-sink-reshapes",
+    "lamina-raise-reshapes",
     "lamina-canonicalize",
     "lamina-cse",
     "lamina-dce",

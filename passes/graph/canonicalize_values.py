@@ -147,6 +147,24 @@ def cast_of_exact_cast(m: Match) -> Replacement:
     return inner["x"] if source == target else m.build("cast", [inner["x"]], dtype=target)
 
 
+@VALUES.pattern("cast")
+def cast_before_pad(m: Match) -> Replacement:
+    """A cast to a narrower float of what zeros were put around: who makes it then stores less."""
+    pad = m.made_by("pad", m["x"])
+    if (
+        pad is None
+        or pad.attributes["mode"] != "constant"
+        or pad.attributes["value"] != 0
+        or len(list(m["x"].uses)) > 1
+    ):
+        return None
+    wide, narrow = type_of(m["x"]).dtype, m.type.dtype
+    if not (is_float(wide) and is_float(narrow)) or DTYPES[narrow].bytes >= DTYPES[wide].bytes:
+        return None
+    cast = m.build("cast", [pad["x"]], dtype=narrow)
+    return m.build("pad", [cast], **pad.attributes)
+
+
 @VALUES.pattern("where")
 def known_condition(m: Match) -> Replacement:
     """`where` with a constant condition, or with equal branches."""

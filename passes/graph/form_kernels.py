@@ -81,7 +81,7 @@ def group_ops(
 class _Former:
     def __init__(self, flow: Dataflow, turned: bool, packed: frozenset[str], gpu: bool, stacked: bool):
         self.flow, self.packed = flow, packed
-        self.uses = Uses(flow, stacked)
+        self.uses = Uses(flow, stacked, gpu)
         self.groups = Groups()
         self.rules = Rules(flow, self.uses, self.groups, turned, gpu)
 

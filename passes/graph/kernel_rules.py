@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...dialects.dims import product
 from .dataflow import Dataflow, Node
-from .kernel_costs import WINDOWED, is_cheap, is_quick, is_widening, reads_buffer
+from .kernel_costs import WINDOWED, is_cheap, is_quick, reads_buffer
 from .kernel_groups import ROOTS, Group, Groups
 from .kernel_spaces import (
     Axes,
@@ -42,7 +42,7 @@ class Rules:
             return self._joined_reduction(node, group)
         if node.category not in ("pointwise", "gather") or node.name in WINDOWED:
             return None
-        if group.kind in ROOTS and (node.category == "gather" or self._widens_rows(node)):
+        if node.category == "gather" and group.kind in ROOTS:
             return None
         merged = self._read_axes(node, group)
         if merged is None:
@@ -55,16 +55,6 @@ class Rules:
         if group.kind == "rows" and group.reduced and covers_rows(merged, group.space, group.reduced, result):
             return {r: merged for r in node.results}
         return None
-
-    def _widens_rows(self, node: Node) -> bool:
-        """True for a cast to a wider type that one reduction or row op reads, which may as well cast what it reads.
-
-        In the epilogue of the logits' product it would store twice the bytes.
-        """
-        if not is_widening(node, self.flow.types) or node.results[0] in self.uses.returned:
-            return False
-        readers = self.uses.strict[node.results[0]]
-        return len(readers) == 1 and readers[0].category in _REDUCING
 
     def _joined_reduction(self, node: Node, group: Group) -> dict[int, Axes] | None:
         space = self.shape(node.inputs[0])

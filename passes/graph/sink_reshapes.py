@@ -1,4 +1,4 @@
-"""Move reshapes below pointwise and row ops, so that these have the shape of the matmul or row op that feeds them."""
+"""Move reshapes below pointwise and row ops and reductions, which then have the shape of the matmul or row op that feeds them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ _ALL = Patterns()
 Shape = tuple[Dim, ...]
 # What it is worth to be in the shape of an op of these categories: with the first three an op is an epilogue.
 _BELOW = {"matmul": 2, "conv": 2, "attention": 2, "pointwise": 1, "row": 1, "gather": 1}
+_REDUCTIONS = ("sum", "mean", "amax", "amin")  # of any dims at a time, whatever the order of their elements
 
 
 @register
@@ -163,12 +164,33 @@ def sink_below_softmax(m: Match) -> Replacement:
     return None
 
 
+def sink_below_reduction(m: Match) -> Replacement:
+    """`sum(reshape(a))` is `reshape(sum(a))` if it sums whole dims of `a`: all of a group that the reshape merges, or none."""
+    reshape = m.made_by("reshape", m["x"])
+    if reshape is None or not _worth(m, reshape["x"]):
+        return None
+    old, new = type_of(reshape["x"]).shape, type_of(m["x"]).shape
+    reduced = {normalize_dim(d, len(new)) for d in m.attributes["dims"]}
+    dims_of_old: list[int] = []
+    for before, after in dim_groups(old, new) or []:
+        taken = {d in reduced for d in after if new[d] != 1}
+        if len(taken) > 1:
+            return None
+        dims_of_old += before if taken == {True} else ()
+    if not dims_of_old:
+        return None
+    made = m.build(m.cls.name, [reshape["x"]], **{**m.attributes, "dims": tuple(dims_of_old)})
+    return m.build("reshape", [made], shape=m.type.shape)
+
+
 def _register() -> None:
     for name, cls in all_ops().items():
         if cls.category == "pointwise" and name != "materialize":
             _ALL.pattern(name)(sink_below_pointwise)
     for name in ("softmax", "log_softmax"):
         _ALL.pattern(name)(sink_below_softmax)
+    for name in _REDUCTIONS:
+        _ALL.pattern(name)(sink_below_reduction)
     for name in ("reshape", "expand", "permute"):
         for pattern in VIEWS.by_name[name]:
             _ALL.pattern(name)(pattern)

@@ -132,3 +132,19 @@ func.func @no_mask(%x: tensor<2x3x8xf32>) -> (tensor<2x3x8xf32>, tensor<2x3xf32>
   %0:2 = "lamina.attention"(%x, %x, %x, %m) {causal = false, gqa = 1 : i64, scale = 1.0 : f64} : (tensor<2x3x8xf32>, tensor<2x3x8xf32>, tensor<2x3x8xf32>, tensor<3x3xf32>) -> (tensor<2x3x8xf32>, tensor<2x3xf32>)
   return %0#0, %0#1 : tensor<2x3x8xf32>, tensor<2x3xf32>
 }
+
+// -----
+
+// Zeros are put around what was made narrower; a value that other dtypes round stays.
+// CHECK-LABEL: @cast_of_pad
+// CHECK: %[[C:.*]] = "lamina.cast"(%arg0) {dtype = bf16} : (tensor<3x8xf32>)
+// CHECK-NEXT: "lamina.pad"(%[[C]]) {{.*}} : (tensor<3x8xbf16>) -> tensor<4x8xbf16>
+// CHECK: "lamina.pad"(%arg0)
+// CHECK-NEXT: "lamina.cast"
+func.func @cast_of_pad(%x: tensor<3x8xf32>) -> (tensor<4x8xbf16>, tensor<4x8xbf16>) {
+  %0 = "lamina.pad"(%x) {high = ["1", "0"], low = ["0", "0"], mode = "constant", value = 0 : i64} : (tensor<3x8xf32>) -> tensor<4x8xf32>
+  %1 = "lamina.cast"(%0) {dtype = bf16} : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+  %2 = "lamina.pad"(%x) {high = ["1", "0"], low = ["0", "0"], mode = "constant", value = 1.500000e-01 : f64} : (tensor<3x8xf32>) -> tensor<4x8xf32>
+  %3 = "lamina.cast"(%2) {dtype = bf16} : (tensor<4x8xf32>) -> tensor<4x8xbf16>
+  return %1, %3 : tensor<4x8xbf16>, tensor<4x8xbf16>
+}

@@ -130,7 +130,7 @@ func.func @turned(%q: tensor<1x4x8x16xf32>) -> tensor<8x1x4x16xf32> {
 // Logits are stored as they are, in bf16: the softmax casts what it reads.
 // CHECK-LABEL: func.func @logits
 // CHECK: lamina.linear{{.*}}lamina.kernel = 0
-// CHECK: lamina.cast{{.*}}lamina.kernel = 1
+// CHECK: "lamina.cast"(%0) {dtype = f32}
 // CHECK: lamina.log_softmax{{.*}}lamina.kernel = 1
 func.func @logits(%x: tensor<16x64xbf16>, %w: tensor<100x64xbf16>) -> tensor<15x100xf32> {
   %0 = "lamina.linear"(%x, %w) : (tensor<16x64xbf16>, tensor<100x64xbf16>) -> tensor<16x100xbf16>
@@ -138,4 +138,59 @@ func.func @logits(%x: tensor<16x64xbf16>, %w: tensor<100x64xbf16>) -> tensor<15x
   %2 = "lamina.slice"(%1) {starts = ["0", "0"], sizes = ["15", "100"], steps = array<i64: 1, 1>} : (tensor<16x100xf32>) -> tensor<15x100xf32>
   %3 = "lamina.log_softmax"(%2) {dim = 1 : i64} : (tensor<15x100xf32>) -> tensor<15x100xf32>
   return %3 : tensor<15x100xf32>
+}
+
+// -----
+
+// The gradient that a norm gets is stored as the product rounds it, not thrice in f32: what it is multiplied by is in the kernel of
+// the mean along rows, and in that of the sum over rows.
+// CHECK-LABEL: func.func @gradient
+// CHECK: lamina.linear{{.*}}lamina.kernel = 0
+// CHECK: "lamina.cast"(%0) {dtype = f32}
+// CHECK: lamina.mul{{.*}}lamina.kernel = 1
+// CHECK: lamina.mean{{.*}}lamina.kernel = 1
+// CHECK: lamina.sub{{.*}}lamina.kernel = 1
+// CHECK: lamina.sum{{.*}}lamina.kernel = 2
+func.func @gradient(%x: tensor<16x64xbf16>, %w: tensor<100x64xbf16>, %v: tensor<100xf32>) -> (tensor<16x100xf32>, tensor<100xf32>) {
+  %0 = "lamina.linear"(%x, %w) : (tensor<16x64xbf16>, tensor<100x64xbf16>) -> tensor<16x100xbf16>
+  %1 = "lamina.cast"(%0) {dtype = f32} : (tensor<16x100xbf16>) -> tensor<16x100xf32>
+  %2 = "lamina.mul"(%1, %v) : (tensor<16x100xf32>, tensor<100xf32>) -> tensor<16x100xf32>
+  %3 = "lamina.mean"(%2) {dims = array<i64: 1>, keepdim = true} : (tensor<16x100xf32>) -> tensor<16x1xf32>
+  %4 = "lamina.sub"(%2, %3) : (tensor<16x100xf32>, tensor<16x1xf32>) -> tensor<16x100xf32>
+  %5 = "lamina.sum"(%1) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<16x100xf32>) -> tensor<100xf32>
+  return %4, %5 : tensor<16x100xf32>, tensor<100xf32>
+}
+
+// -----
+
+// An activation between two casts stays in the epilogue, whatever reads its result.
+// CHECK-LABEL: func.func @activation
+// CHECK: lamina.linear{{.*}}lamina.kernel = 0
+// CHECK: lamina.cast{{.*}}lamina.kernel = 0
+// CHECK: lamina.tanh{{.*}}lamina.kernel = 0
+// CHECK: lamina.cast{{.*}}lamina.kernel = 0
+// CHECK: lamina.softmax{{.*}}lamina.kernel = 1
+func.func @activation(%x: tensor<16x64xbf16>, %w: tensor<100x64xbf16>) -> tensor<16x100xbf16> {
+  %0 = "lamina.linear"(%x, %w) : (tensor<16x64xbf16>, tensor<100x64xbf16>) -> tensor<16x100xbf16>
+  %1 = "lamina.cast"(%0) {dtype = f32} : (tensor<16x100xbf16>) -> tensor<16x100xf32>
+  %2 = "lamina.tanh"(%1) : (tensor<16x100xf32>) -> tensor<16x100xf32>
+  %3 = "lamina.cast"(%2) {dtype = bf16} : (tensor<16x100xf32>) -> tensor<16x100xbf16>
+  %4 = "lamina.softmax"(%3) {dim = 1 : i64} : (tensor<16x100xbf16>) -> tensor<16x100xbf16>
+  return %4 : tensor<16x100xbf16>
+}
+
+// -----
+
+// A residual stream is stored in its own type, not beside itself in that of the norm that reads it.
+// CHECK-LABEL: func.func @residual_norm
+// CHECK: lamina.linear{{.*}}lamina.kernel = 0
+// CHECK: lamina.add{{.*}}lamina.kernel = 0
+// CHECK: "lamina.cast"(%1) {dtype = f32}
+// CHECK: lamina.rms_norm{{.*}}lamina.kernel = 1
+func.func @residual_norm(%x: tensor<16x64xbf16>, %w: tensor<100x64xbf16>, %r: tensor<16x100xbf16>) -> (tensor<16x100xbf16>, tensor<16x100xf32>) {
+  %0 = "lamina.linear"(%x, %w) : (tensor<16x64xbf16>, tensor<100x64xbf16>) -> tensor<16x100xbf16>
+  %1 = "lamina.add"(%r, %0) : (tensor<16x100xbf16>, tensor<16x100xbf16>) -> tensor<16x100xbf16>
+  %2 = "lamina.cast"(%1) {dtype = f32} : (tensor<16x100xbf16>) -> tensor<16x100xf32>
+  %3 = "lamina.rms_norm"(%2) {dims = 1 : i64, eps = 1.0e-05 : f64} : (tensor<16x100xf32>) -> tensor<16x100xf32>
+  return %1, %3 : tensor<16x100xbf16>, tensor<16x100xf32>
 }

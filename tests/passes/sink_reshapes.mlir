@@ -59,3 +59,21 @@ func.func @equals(%x: tensor<2x3x8xf32>, %y: tensor<6x8xf32>) -> tensor<6x8xf32>
   %3 = "lamina.add"(%1, %2) : (tensor<6x8xf32>, tensor<6x8xf32>) -> tensor<6x8xf32>
   return %3 : tensor<6x8xf32>
 }
+
+// -----
+
+// A sum over whole dims of the flattened value is taken before the reshape; one over a part of a merged dim is not.
+// CHECK-LABEL: @sums
+// CHECK: %[[N:.*]] = "lamina.neg"
+// CHECK: %[[C:.*]] = "lamina.sum"(%[[N]]) {dims = array<i64: 0>, {{.*}}} : (tensor<6x8xf32>) -> tensor<8xf32>
+// CHECK: %[[M:.*]] = "lamina.mean"(%[[N]]) {dims = array<i64: 1>, keepdim = true} : (tensor<6x8xf32>) -> tensor<6x1xf32>
+// CHECK: %[[R:.*]] = "lamina.reshape"(%[[M]]) {shape = ["2", "3", "1"]}
+// CHECK: "lamina.sum"({{.*}}) {dims = array<i64: 1>, {{.*}}} : (tensor<2x3x8xf32>) -> tensor<2x8xf32>
+func.func @sums(%x: tensor<6x8xf32>) -> (tensor<8xf32>, tensor<2x3x1xf32>, tensor<2x8xf32>) {
+  %0 = "lamina.neg"(%x) : (tensor<6x8xf32>) -> tensor<6x8xf32>
+  %1 = "lamina.reshape"(%0) {shape = ["2", "3", "8"]} : (tensor<6x8xf32>) -> tensor<2x3x8xf32>
+  %2 = "lamina.sum"(%1) {dims = array<i64: 0, 1>, keepdim = false, dtype = f32} : (tensor<2x3x8xf32>) -> tensor<8xf32>
+  %3 = "lamina.mean"(%1) {dims = array<i64: 2>, keepdim = true} : (tensor<2x3x8xf32>) -> tensor<2x3x1xf32>
+  %4 = "lamina.sum"(%1) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<2x3x8xf32>) -> tensor<2x8xf32>
+  return %2, %3, %4 : tensor<8xf32>, tensor<2x3x1xf32>, tensor<2x8xf32>
+}
