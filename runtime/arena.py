@@ -1,15 +1,14 @@
 """Memory for intermediate tensors: where each lies in one block, and the block itself, one per thread.
 
-`plan_offsets` walks buffers in order of birth, gives each the smallest hole it fits into, and returns memory when the
-last reader has run. It costs a few microseconds a buffer, so a new tuple of sizes is cheap. Where holes are left at the
-peak, it places buffers again, the largest first (Pisarchyk and Lee 2020, arXiv:2001.03288, "greedy by size"), and keeps
-the better plan: ResNet-50 then needs 116 MB instead of 141, which is what lives at one time.
+`plan_offsets` takes buffers in order of birth and gives each the smallest gap between those that live then. It costs some
+microseconds a buffer, so a new tuple of sizes is cheap. Where gaps are left at the peak, it places buffers again, the largest
+first (Pisarchyk and Lee 2020, arXiv:2001.03288, "greedy by size"), and keeps the better plan: ResNet-50 then needs 116 MB
+instead of 141, which is what lives at one time.
 """
 
 from __future__ import annotations
 
 import bisect
-import heapq
 import itertools
 import threading
 from collections.abc import Sequence
@@ -27,11 +26,11 @@ def plan_offsets(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> 
     live at one time do not overlap. Offsets are multiples of 64.
     """
     aligned = [-(-size // ALIGN) * ALIGN for size in sizes]
-    offsets, total = _by_birth(aligned, lifetimes)
-    if len(sizes) > _MOST_BY_SIZE or total == _largest_sum(aligned, lifetimes):
-        return offsets, total
-    others, least = _by_size(aligned, lifetimes)
-    return ([o for o in others if o is not None], least) if least < total else (offsets, total)
+    offsets, total = _place(sorted(range(len(sizes)), key=lambda i: lifetimes[i][0]), aligned, lifetimes, top=True)
+    if len(sizes) <= _MOST_BY_SIZE and total > _largest_sum(aligned, lifetimes):
+        others, least = _place(_by_size(aligned), aligned, lifetimes)
+        offsets, total = (others, least) if least < total else (offsets, total)
+    return [o for o in offsets if o is not None], total
 
 
 def find_hosts(
@@ -48,7 +47,8 @@ def find_hosts(
     for host in sorted(range(len(hosts)), key=lambda h: hosts[h][1]):  # what is free longest, for what dies last
         room, until = hosts[host]
         guests = [i for i in sorted(left) if lifetimes[i][1] < until and aligned[i] <= room]
-        places, _ = _by_size([aligned[i] for i in guests], [lifetimes[i] for i in guests], room)
+        needs = [aligned[i] for i in guests]
+        places, _ = _place(_by_size(needs), needs, [lifetimes[i] for i in guests], room)
         for i, place in zip(guests, places):
             if place is not None:
                 homes[i], offsets[i] = host, place
@@ -72,24 +72,37 @@ def _largest_sum(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> 
     return max(itertools.accumulate(changes[launch] for launch in sorted(changes)), default=0)
 
 
-def _by_size(
-    sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]], room: int | None = None
-) -> tuple[list[int | None], int]:
-    """Each buffer, the largest first, in the smallest gap between those already placed that live when it does.
+def _by_size(sizes: Sequence[int]) -> list[int]:
+    return sorted(range(len(sizes)), key=lambda i: -sizes[i])
 
-    None for what then ends beyond `room`.
+
+def _place(
+    order: Sequence[int],
+    sizes: Sequence[int],
+    lifetimes: Sequence[tuple[int, int]],
+    room: int | None = None,
+    top: bool = False,
+) -> tuple[list[int | None], int]:
+    """Each buffer, in that order, in the smallest gap between those placed before that live when it does.
+
+    With `top`, what is free above the last of them, up to the most used so far, is a gap too. None for what then ends
+    beyond `room`.
     """
     offsets: list[int | None] = [None] * len(sizes)
     total = 0
     placed: list[tuple[int, int, int, int]] = []  # (offset, end, first launch, last launch), by offset
-    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+    soonest = [*itertools.accumulate((lifetimes[i][0] for i in reversed(order)), min)][::-1]  # of what is yet to come
+    for i, begin in zip(order, soonest):
         (first, last), size = lifetimes[i], sizes[i]
+        placed = [p for p in placed if p[3] >= begin]
         gaps, end = list[tuple[int, int]](), 0
         for offset, above, begins, ends in placed:
             if begins <= last and first <= ends:
                 if offset - end >= size:
                     gaps.append((offset - end, end))
                 end = max(end, above)
+        if top and total - end >= size:
+            gaps.append((total - end, end))
         at = min(gaps)[1] if gaps else end
         if room is not None and at + size > room:
             continue
@@ -97,47 +110,6 @@ def _by_size(
         bisect.insort(placed, (at, at + size, first, last))
         total = max(total, at + size)
     return offsets, total
-
-
-def _by_birth(sizes: Sequence[int], lifetimes: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
-    """Each buffer, the first to live first, in the smallest hole that is left when it begins to live."""
-    offsets = [0] * len(sizes)
-    holes: list[tuple[int, int]] = []  # (offset, size), by offset, never adjacent
-    dying: list[tuple[int, int, int]] = []  # (last launch, offset, size)
-    top = 0
-    for i in sorted(range(len(sizes)), key=lambda i: lifetimes[i][0]):
-        (first, last), size = lifetimes[i], sizes[i]
-        if size == 0:
-            continue
-        while dying and dying[0][0] < first:
-            _, offset, freed = heapq.heappop(dying)
-            _release(holes, offset, freed)
-        fitting = [(hole[1], n) for n, hole in enumerate(holes) if hole[1] >= size]
-        if fitting:
-            _, n = min(fitting)
-            offset, room = holes[n]
-            holes[n : n + 1] = [(offset + size, room - size)] if room > size else []
-        else:
-            offset = top
-            if holes and sum(holes[-1]) == top:  # the last hole reaches the top: grow from there
-                offset = holes.pop()[0]
-            top = offset + size
-        offsets[i] = offset
-        heapq.heappush(dying, (last, offset, size))
-    return offsets, top
-
-
-def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:
-    """Add a hole, merged with its neighbours."""
-    n = 0
-    while n < len(holes) and holes[n][0] < offset:
-        n += 1
-    if n < len(holes) and offset + size == holes[n][0]:
-        size += holes.pop(n)[1]
-    if n and sum(holes[n - 1]) == offset:
-        n -= 1
-        offset, size = holes[n][0], size + holes.pop(n)[1]
-    holes.insert(n, (offset, size))
 
 
 class _Arena(threading.local):
