@@ -19,8 +19,8 @@ from lamina.passes.pass_manager import run
 
 from .random_graphs import random_graph
 
-GRAPH = "lamina-canonicalize,lamina-cse,lamina-fold-constants,lamina-sink-reshapes,lamina-canonicalize,lamina-dce"
-KERNELS = "lamina-split-init,lamina-form-kernels,lamina-outline,lamina-reinplace"
+GRAPH = "lamina-canonicalize,lamina-cse,lamina-fold-constants,lamina-sink-reshapes,lamina-raise-reshapes,lamina-canonicalize,lamina-dce"
+KERNELS = "lamina-split-init,lamina-form-kernels{{gpu={gpu}}},lamina-outline,lamina-reinplace"
 
 
 def test_what_waits_does_not_let_later_kernels_come_first():
@@ -60,15 +60,15 @@ def check_kernels(module):
                     assert kernel.producer[v] is None, f"{node.name} in @{name} reads a computed value"
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_passes_keep_values(seed):
+@pytest.mark.parametrize("gpu, seed", [(False, n) for n in range(40)] + [(True, n) for n in range(40, 80)])
+def test_passes_keep_values(gpu, seed):
     graph, inputs, weights, sizes = random_graph(seed)
     module = import_graph(graph)
     expected = interpret(module, inputs, weights, sizes)
     run(module, GRAPH)
     verify_lamina(module)
     assert_same(interpret(module, inputs, weights, sizes), expected)
-    run(module, KERNELS)
+    run(module, KERNELS.format(gpu=str(gpu).lower()))
     verify_lamina(module)
     assert_same(interpret(module, inputs, weights, sizes), expected)
     check_kernels(module)
