@@ -21,7 +21,7 @@ from .epilogue import Epilogue
 from .frame import EmitError, Frame
 from .gemm import Gemm, Item
 from .lanes import multiply_pairs
-from .micro import Panel, Rows, Tile, store_tile
+from .micro import Panel, Rows, Tile, fitted, store_tile
 from .narrow import Instruction
 from .pack import Matrix, pack_panels
 from .problem import Problem, b_matrix, row_start
@@ -45,6 +45,8 @@ class Matmul(Gemm):
         self.mode = self.b_mode(frame, tile)
         if self.mode != "pack":
             tile = _widened(tile, p)
+        if isinstance(p.m, int):
+            tile = fitted(tile, p.m)
         self.pairs = pairs if self.mode == "packed" else None
         self.a_by_k = self.mode in ("pack", "packed") and self.packs_a(tile)
         in_place = self.reads_a_in_place(frame, tile)

@@ -11,12 +11,15 @@ AVX-512 8 x 32 takes 16 of 32 (measured best there: taller tiles gain nothing).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlir import ir
 
 from . import numeric as numeric
 from .code import Code, Index
+
+LATENCY = 4  # cycles of a multiply-add, on x86-64 cores since Zen and Skylake
+WORTH_IT = 0.95  # of the usual height's time; tall tiles read B less often
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,22 @@ def choose_tile(dtype: str, vector_bits: int, registers: int, by_lane: bool = Fa
     """The tile for a compute dtype: two vectors wide, and as many rows as registers carry well."""
     width = vector_bits // (64 if dtype in ("f64", "i64") else 32)
     return Tile(6 if registers < 32 else 8, 2, width, dtype, by_lane and width > 1)
+
+
+def fitted(tile: Tile, rows: int) -> Tile:
+    """`tile` with the height that cuts so many rows best: 8 rows are two tiles of 4 rather than of 6 and 2.
+
+    A step along K takes a cycle a row (two multiply-adds of vectors), but as long as a multiply-add at least, plus a bit
+    to load B. Arm's cores, which multiply by lanes, start twice as many and need all rows that there are.
+    """
+    if rows <= tile.rows or tile.by_lane:
+        return tile
+
+    def time(height: int) -> float:
+        return sum(max(min(height, rows - first), LATENCY) + 0.3 for first in range(0, rows, height))
+
+    best = min(range(tile.rows, LATENCY - 1, -1), key=time)
+    return replace(tile, rows=best) if time(best) < WORTH_IT * time(tile.rows) else tile
 
 
 def zeros(code: Code, tile: Tile, rows: int) -> list[ir.Value]:

@@ -8,6 +8,7 @@ from support.run_kernel import compile_kernel
 from support.tile_kernels import byte_product, kernel, tensor
 
 from lamina.dialects.mlir_context import context
+from lamina.passes.tiles.micro import Tile, fitted
 from lamina.runtime.machine import missing
 from lamina.targets import get_target
 
@@ -285,3 +286,9 @@ def test_weights_in_groups(n, k, depth, turned):
   %y = "lamina.pack"(%{"w" if turned else "0"}) {{columns = 16 : i64, depth = {depth} : i64}} : ({tensor("i8", (n, k))}) -> {out}
   return %y : {out}"""
     np.testing.assert_array_equal(compiled(kernel("matmul", [("i8", w.shape)], [("i8", made.shape)], body))(w), made)
+
+
+@pytest.mark.parametrize("rows, height", [(3, 6), (6, 6), (8, 4), (9, 5), (12, 6), (14, 5), (20, 5), (32, 6), (128, 6)])
+def test_tiles_are_as_high_as_cuts_the_rows_best(rows, height):
+    assert fitted(Tile(6, 2, 8, "f32"), rows).rows == height
+    assert fitted(Tile(6, 2, 8, "f32", by_lane=True), rows).rows == 6
