@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -23,7 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent
+from model_process import make_model, own_caches
+
 SYSTEMS = ("lamina", "inductor")
 FIRST = ((2, 40), (3, 24), (2, 64), (4, 33), (1, 50), (5, 17), (1, 96), (3, 80))  # batch, length
 # name: (model of examples/models, its arguments, the same small); Llama's cache has one batch
@@ -39,20 +39,15 @@ def serve(name: str, system: str, options: argparse.Namespace) -> None:
     """The process of one model and system; prints what it found."""
     import torch
 
-    sys.path[0] = str(FOLDER.parent / "examples")  # not this folder: transformers would take kernels.py for a package
-    import models
-    from models.accuracy import flat
-
     if system == "lamina":
         import lamina.frontend.dynamo  # noqa: F401
-    torch.manual_seed(0)
     path, arguments, less = MODELS[name]
     if options.small:
         path, arguments = SMALL_BERT if name == "bert" else (path, {**arguments, **less})
-    module, maker = path.split(".")
     on_gpu = options.device == "cuda"
-    with torch.device(options.device):
-        model, given = getattr(getattr(models, module), maker)(**arguments, length=512)
+    model, given = make_model(path, {**arguments, "length": 512}, options.device)
+    from models.accuracy import flat
+
     model.to(torch.bfloat16 if on_gpu else torch.float32)
 
     def inputs(batch: int, length: int) -> list[Any]:
@@ -121,11 +116,9 @@ def main() -> None:
     for name in options.models or MODELS:
         for system in SYSTEMS:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
-                variables = ("LAMINA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
                 command = [sys.executable, __file__, "--serve", name, system, "--device", options.device]
                 command += ["--new", str(options.new), *(["--small"] if options.small else [])]
-                environment = {**os.environ, **{v: f"{caches}/{v}" for v in variables}}
-                done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+                done = subprocess.run(command, env=own_caches(Path(caches)), stdout=subprocess.PIPE, text=True)
             print(
                 row(name, system, json.loads(done.stdout.splitlines()[-1]))
                 if done.stdout

@@ -28,7 +28,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_models import FOLDER, MODELS
+from gpu_models import MODELS
+from model_process import make_model, own_caches
 
 SYSTEMS = ("lamina", "inductor")
 TRAINED = ("bert_base", "gpt2_small", "vit_base", "resnet50")  # the others write a cache
@@ -42,17 +43,12 @@ def serve(name: str, system: str, options: argparse.Namespace) -> None:
     import torch
     from torch.utils import _pytree as pytree
 
-    sys.path[0] = str(FOLDER.parent / "examples")  # not this folder: transformers would take kernels.py for a package
-    import models
-    from models.accuracy import flat
-
-    torch.manual_seed(0)
     torch.set_grad_enabled(options.train)
     (path, arguments), less = MODELS[name]
-    module, maker = path.split(".")
-    with torch.device(options.device):
-        made, given = getattr(getattr(models, module), maker)(**{**arguments, **(less if options.small else {})})
-        model = made.to(torch.bfloat16).eval()
+    made, given = make_model(path, {**arguments, **(less if options.small else {})}, options.device)
+    from models.accuracy import flat
+
+    model = made.to(torch.bfloat16).eval()
     given = [a.bfloat16() if a.is_floating_point() else a for a in given]
     on_gpu = options.device == "cuda"
 
@@ -116,12 +112,11 @@ class Process:
     """One compilation as the parent sees it."""
 
     def __init__(self, name: str, system: str, options: argparse.Namespace, folder: Path):
-        folders = {n: str(folder / n) for n in ("LAMINA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")}
         command = [sys.executable, __file__, "--serve", name, system, "--device", options.device]
         command += [f"--{flag}" for flag in ("small", "train") if getattr(options, flag)]
         self.name, self.system = name, system
         self.process = subprocess.Popen(
-            command, env={**os.environ, **folders}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, env=own_caches(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def line(self, deadline: float) -> str:

@@ -31,7 +31,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent
+from model_process import make_model, own_caches
+
 CALLS = 3  # different inputs
 ROUND = 0.02  # seconds of calls in a row, about
 TOP = 12  # kernels named in a profile
@@ -63,18 +64,11 @@ class Model:
     def __init__(self, name: str, device: str, small: bool):
         import torch
 
-        sys.path[0] = str(
-            FOLDER.parent / "examples"
-        )  # not this folder: transformers would take kernels.py for a package
-        import models
-
-        torch.manual_seed(0)
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         self.torch, self.device, self.name = torch, device, name
         (path, arguments), less = MODELS[name]
-        module, maker = path.split(".")
         with torch.device(device), torch.no_grad():
-            made, first = getattr(getattr(models, module), maker)(**{**arguments, **(less if small else {})})
+            made, first = make_model(path, {**arguments, **(less if small else {})}, device)
             self.model = made.to(torch.bfloat16).eval()
             self.calls = [self.another(first, i) for i in range(CALLS)]
         self.systems: dict[str, Callable[..., Any]] = {}
@@ -223,18 +217,17 @@ class Process:
     def __init__(self, script: str, name: str, options: argparse.Namespace, caches: Path):
         folder = caches / name
         folder.mkdir(parents=True, exist_ok=True)
-        environment = {
-            **os.environ,
-            "LAMINA_CACHE_DIR": str(folder / "lamina"),
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-            "TRITON_CACHE_DIR": str(folder / "triton"),
-        }
         command = [sys.executable, script, "--serve", name, "--device", options.device]
         command += ["--seconds", str(options.seconds), *(["--small"] if options.small else [])]
         self.name, self.deadline, self.lost = name, options.end, ""
         self.log = open(folder / "log", "w+")  # noqa: SIM115
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
+            command,
+            env=own_caches(folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
         )
 
     def ask(self, command: str) -> None:
@@ -299,10 +292,17 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
         cells += [f"{ours['MB']:.0f}", f"{ours['eager MB']:.0f}", f"{theirs.get('MB', math.nan):.0f}"]
         cells += [f"{ours['kernels']} ({ours['plain_kernels']})", left or "nothing"]
         lines.append(f"| {' | '.join(cells)} |")
+    return lines + means(found)
+
+
+def means(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Lines with the geometric means of the others' times relative to ours."""
+    lines = []
     for system in ("eager", "inductor"):
-        logs = [math.log(f["ms"][system] / f["ms"]["lamina"]) for f in found.values() if system in f["ms"]]
-        if logs:
-            lines += ["", f"Geometric mean of {system} / Lamina over {len(logs)} models: {math.exp(statistics.mean(logs)):.2f}"]  # fmt: skip
+        ratios = [f["ms"][system] / f["ms"]["lamina"] for f in found.values() if system in f["ms"]]
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            lines += ["", f"Geometric mean of {system} / Lamina over {len(ratios)} models: {mean:.2f}"]
     return lines
 
 

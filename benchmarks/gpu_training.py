@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -130,11 +129,7 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
         cells += [f"{t['seconds']:.1f}" if t else "" for t in (ours, theirs)]
         cells += [f"{ours['peak']:.0f}", f"{ours['eager peak']:.0f}", f"{theirs.get('peak', math.nan):.0f}"]
         lines.append(f"| {' | '.join([*cells, left or 'nothing'])} |")
-    for system in ("eager", "inductor"):
-        logs = [math.log(f["ms"][system] / f["ms"]["lamina"]) for f in found.values() if system in f["ms"]]
-        if logs:
-            lines += ["", f"Geometric mean of {system} / Lamina over {len(logs)} models: {math.exp(statistics.mean(logs)):.2f}"]  # fmt: skip
-    return lines
+    return lines + gpu_models.means(found)
 
 
 if __name__ == "__main__":

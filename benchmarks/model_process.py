@@ -1,0 +1,30 @@
+"""What benchmarks share in which each model has a process of its own: the process's caches, and its model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+_CACHES = ("LAMINA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+def own_caches(folder: Path) -> dict[str, str]:
+    """This process's environment, with the caches of all compilers in `folder`."""
+    return {**os.environ, **{name: str(folder / name.lower()) for name in _CACHES}}
+
+
+def make_model(path: str, arguments: Mapping[str, Any], device: str) -> tuple[Any, Any]:
+    """A model of examples/models (`language.bert_base`) and its inputs, the same in every process."""
+    import torch
+
+    sys.path[0] = str(EXAMPLES)  # not the script's folder: transformers would take kernels.py for a package
+    import models
+
+    torch.manual_seed(0)
+    module, maker = path.split(".")
+    with torch.device(device):
+        return getattr(getattr(models, module), maker)(**arguments)
