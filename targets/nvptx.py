@@ -25,6 +25,7 @@ _TO_NVVM = (
 )
 TO_NVVM = ("lamina-gpu-abi", *_TO_NVVM)
 OVERLAPPING = ("lamina-gpu-abi", "lamina-overlap-launches", *_TO_NVVM)  # since sm_90
+LOOPS = "lamina-emit-gpu-loops{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.approx.ftz.f stream=true aligned=true}"
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 # kernels that torch.compile uses, attention where the target `attends`, scans along the last dim; convolutions are right,
 # but cuDNN is faster
@@ -39,7 +40,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", *rest)
     if kind in gpu.KINDS or plain:
-        return ("lamina-emit-gpu-loops{divide=llvm.nvvm.div.full stream=true aligned=true}", *rest)
+        return (LOOPS, *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
         formats = " float8=ocp" if "fp8" in features else ""

@@ -37,13 +37,18 @@ FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
 @register
 def emit_gpu_loops(
-    module: ir.Module, wave: int = WARP, divide: str = "", stream: bool = False, aligned: bool = False
+    module: ir.Module,
+    wave: int = WARP,
+    divide: str = "",
+    exp2: str = "",
+    stream: bool = False,
+    aligned: bool = False,
 ) -> None:
     """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
 
-    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly. `stream`: large
-    inputs of reductions are read by PTX's loads with a cache hint. `aligned`: the machine loads vectors from multiples
-    of their size only.
+    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly, `exp2` that of a
+    power of two, for exponentials that need not be right to the last bits. `stream`: large inputs of reductions are read
+    by PTX's loads with a cache hint. `aligned`: the machine loads vectors from multiples of their size only.
 
     Before:
     ```mlir
@@ -57,7 +62,7 @@ def emit_gpu_loops(
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph, wave, divide, stream, aligned)
+            kernel = GpuKernel(graph, wave, divide, exp2, stream, aligned)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()

@@ -155,9 +155,14 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
 
 
 def _choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
-    """Whole vectors, or longer ones that rows begin anywhere in."""
+    """Whole vectors, or longer ones that rows begin anywhere in.
+
+    Those are no gain where there are several accumulators (positions of maxima): each lane has its own, to be combined.
+    """
     whole = RowForm(plan, graph, row_width(graph, stored, plan))
     if not isinstance(plan.length, int) or not SHIFTED_ROW <= plan.length <= REGISTER_ROW:
+        return whole
+    if any(len(key.owner.owner.results) > 1 for key in plan.keys):
         return whole
     shifted = RowForm(plan, graph, row_width(graph, stored, plan, shifted=True), True)
     return shifted if shifted.width > whole.width else whole

@@ -19,6 +19,7 @@ from ...dialects.dims import Dim
 from ..loops.loops_builder import LoopsBuilder
 from ..loops.tensor_graph import TensorGraph
 from .gpu_abi import drop_unused
+from .summed_exponents import summed_exponents
 
 DYNAMIC_SIZE = 2**31 - 1  # the size of a buffer that is not known: bare pointers carry none
 WARP = 32  # lanes that any GPU runs together; a GPU may have wider waves
@@ -34,15 +35,23 @@ def element_bytes(type: ir.Type) -> int:
 class GpuKernel:
     """The `gpu.module` that replaces the linalg-level function of `graph`, for a GPU whose waves have `wave` lanes.
 
-    `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, if the machine has one; `stream`: loads may say that
-    caches need not keep what they read (streamed_loads.py); `aligned`: vectors are loaded from multiples of their size
-    only (unaligned_loads.py).
+    `divide` and `exp2` are the LLVM intrinsics of an f32 quotient and power within 2 ulp, if the machine has them;
+    `stream`: loads may say that caches need not keep what they read (streamed_loads.py); `aligned`: vectors are loaded
+    from multiples of their size only (unaligned_loads.py).
     """
 
     def __init__(
-        self, graph: TensorGraph, wave: int = WARP, divide: str = "", stream: bool = False, aligned: bool = False
+        self,
+        graph: TensorGraph,
+        wave: int = WARP,
+        divide: str = "",
+        exp2: str = "",
+        stream: bool = False,
+        aligned: bool = False,
     ):
-        self.graph, self.wave, self.divide, self.stream, self.aligned = graph, wave, divide, stream, aligned
+        self.graph, self.wave, self.stream, self.aligned = graph, wave, stream, aligned
+        self.divide, self.exp2 = divide, exp2
+        self.rough = summed_exponents(graph) if exp2 else set()  # what `exp2` of a rounded exponent will do for
         op = graph.op
         self.name = ir.StringAttr(op.attributes["sym_name"]).value
         kept = ("lamina.kind", "lamina.symbols", "lamina.label")

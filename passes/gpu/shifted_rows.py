@@ -33,9 +33,9 @@ class ShiftedRow(Row):
     def __init__(self, ev: ThreadValues, threads: int, lane: ir.Value, unroll: int, length: int, start: Dim):
         b, width = ev.b, ev.width
         first = b.bind("first", b.dim(dims.ceildiv(start, width)))
-        self.ahead = width * first - start  # elements before the first vector
+        self.skipped = width * first - start  # elements before the first vector
         self.length, self.values = length, ev
-        vectors = b.binary("arith.divui", b.dim(length - self.ahead), b.constant(width, b.index))
+        vectors = b.binary("arith.divui", b.dim(length - self.skipped), b.constant(width, b.index))
         count, least = b.bind("vectors", vectors), (length - (width - 1)) // width
         super().__init__(ev.stage, threads, lane, count, unroll, least=least)
         self.names = [self._column(f"c{u}", name) for u, name in enumerate(self.names)]
@@ -46,7 +46,7 @@ class ShiftedRow(Row):
 
     def _column(self, name: str, vector: str) -> str:
         """Bind symbol `name` to the column of a vector."""
-        place = self.values.width * dims.symbol(vector) + self.ahead
+        place = self.values.width * dims.symbol(vector) + self.skipped
         self.values.begins[name] = place
         self.stage.b.bind(name, self.stage.b.dim(place))
         return name
@@ -57,7 +57,7 @@ class ShiftedRow(Row):
         Threads count those before the first vector, then those after the last one.
         """
         b, lane = self.stage.b, self.lane
-        before = b.value("arith.cmpi", (lane, b.dim(self.ahead)), b.i1, predicate=b.number(2, b.i64))
+        before = b.value("arith.cmpi", (lane, b.dim(self.skipped)), b.i1, predicate=b.number(2, b.i64))
         after = b.binary("arith.addi", lane, b.dim(self.values.width * self.vectors))
         column = b.value("arith.select", (before, lane, after), b.index)
         inside = b.value("arith.cmpi", (column, b.dim(self.length)), b.i1, predicate=b.number(2, b.i64))
@@ -65,7 +65,8 @@ class ShiftedRow(Row):
         return inside
 
     def column(self, ev: ThreadValues, name: str) -> Dim:
-        ev.ranges.add(name, self.length - (ev.width - 1))
+        end = ev.width * self.threads * (self.names.index(name) + 1)
+        ev.ranges.add(name, min(self.length - (ev.width - 1), end))
         return dims.symbol(name) + dims.symbol(LANE)
 
     def pieces(self, ev: ThreadValues) -> list[Piece]:

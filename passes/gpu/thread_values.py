@@ -29,6 +29,7 @@ from .streamed_loads import StreamedLoads
 from .unaligned_loads import MANY_PARTS, can_load, unaligned_load
 
 LANE = "lane"
+LOG2_E = 1.4426950408889634
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
 AT_ONCE = 8  # steps of a thread's own reduction whose loads are under way together
 LOAD_BYTES = 16  # of the longest load
@@ -137,7 +138,8 @@ class ThreadValues(VectorEvaluator):
             return self.b.value("vector.from_elements", loads, ir.VectorType.get([self.width], element))
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
         if self._begins_anywhere(buffer, alignment.value):
-            return unaligned_load(self.b, buffer, self.b.dim(offset), self.width)
+            within = self._is_within(offset, ir.MemRefType(buffer.type).shape[0] - whole_load(element, self.width))
+            return unaligned_load(self.b, buffer, self.b.dim(offset), self.width, within)
         if self.streamed is not None and self.streamed.takes(buffer, self.width, alignment.value):
             return self.streamed.load(buffer, self.b.dim(offset), self.width)
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
@@ -180,6 +182,11 @@ class ThreadValues(VectorEvaluator):
         parts = self.width * element_bytes(ir.MemRefType(buffer.type).element_type) // alignment
         return parts >= MANY_PARTS and can_load(buffer, self.width)
 
+    def _is_within(self, offset: Dim, end: int) -> bool:
+        """True if all lanes of a vector are at elements before `end` for certain."""
+        most = self.ranges.lower(offset, upper=True)
+        return isinstance(most, int) and most < end
+
     def _alignment(self, offset: Dim, element: ir.Type) -> ir.IntegerAttr:
         """In bytes, of the vector whose first lane is at `offset`."""
         first = dims.substitute(offset - dims.symbol(LANE), self.begins)
@@ -220,6 +227,10 @@ class ThreadValues(VectorEvaluator):
             return [self.b.value("math.rsqrt", (root,), types[0])]
         if op.name == "arith.divf" and _is_f32(types[0]) and (self.coarse or not exact):
             made = [self._quotient(op, operands, types[0])]
+        elif op.name == "math.exp" and _is_f32(types[0]) and self._is_rough(op):
+            b = self.b
+            scaled = b.value("arith.mulf", (operands[0], b.constant(LOG2_E, types[0])), types[0])
+            made = [self._intrinsic(self.stage.kernel.exp2, [scaled], types[0])]
         else:
             made = super().emit(op, operands, types)
         if not exact:
@@ -232,21 +243,28 @@ class ThreadValues(VectorEvaluator):
         if not intrinsic:
             flags = {"fastmath": b.attribute("#arith.fastmath<afn>")} if self.coarse else {}
             return b.value(op.name, operands, type, **flags)
+        return self._intrinsic(intrinsic, operands, type)
 
-        def one(x: ir.Value, y: ir.Value) -> ir.Value:
-            attributes = {
-                "intrin": ir.StringAttr.get(intrinsic),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 0]),
-                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            }
-            return b.op("llvm.call_intrinsic", (x, y), [b.f32], attributes).result
+    def _is_rough(self, op: BodyOp) -> bool:
+        """True if the machine's exp2 of a rounded product will do for an exponential: of 16 bits, or summed."""
+        kernel = self.stage.kernel
+        return bool(kernel.exp2) and (self.coarse or op.results[0] in kernel.rough)
 
+    def _intrinsic(self, name: str, operands: Sequence[ir.Value], type: ir.Type) -> ir.Value:
+        """An LLVM intrinsic on f32, lane by lane."""
+        b = self.b
+        attributes = {
+            "intrin": ir.StringAttr.get(name),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        }
         if not isinstance(type, ir.VectorType):
-            return one(*operands)
+            return b.op("llvm.call_intrinsic", operands, [b.f32], attributes).result
         lanes = []
         for k in range(self.width):
             position = ir.DenseI64ArrayAttr.get([k])
-            lanes.append(one(*(b.value("vector.extract", (x,), b.f32, static_position=position) for x in operands)))
+            given = [b.value("vector.extract", (x,), b.f32, static_position=position) for x in operands]
+            lanes.append(b.op("llvm.call_intrinsic", given, [b.f32], attributes).result)
         return b.value("vector.from_elements", lanes, type)
 
     def check(self, ok: Any, message: str) -> None:

@@ -35,15 +35,19 @@ def lanes_of(type: ir.MemRefType) -> int:
     return VECTOR_BYTES // element_bytes(type.element_type)
 
 
-def unaligned_load(b: LoopsBuilder, buffer: ir.Value, offset: ir.Value, width: int) -> ir.Value:
-    """The `width` elements of `buffer` from number `offset` on, where `can_load`."""
+def unaligned_load(b: LoopsBuilder, buffer: ir.Value, offset: ir.Value, width: int, within: bool) -> ir.Value:
+    """The `width` elements of `buffer` from number `offset` on, where `can_load`.
+
+    `within`: there is a vector more behind them.
+    """
     type = ir.MemRefType(buffer.type)
     lanes = lanes_of(type)
     place = b.binary("arith.remui", offset, b.constant(lanes, b.index))
     first, count = b.binary("arith.subi", offset, place), width // lanes
     starts = [b.binary("arith.addi", first, b.constant(k * lanes, b.index)) for k in range(count + 1)]
     parts = [_part(b, buffer, s) for s in starts[:-1]]  # an element that is wanted is in each
-    return shift_elements(b, [*parts, _last(b, buffer, starts[-1])], place, width)
+    last = (_part if within else _last)(b, buffer, starts[-1])
+    return shift_elements(b, [*parts, last], place, width)
 
 
 def _part(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:

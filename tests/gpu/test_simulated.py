@@ -97,6 +97,28 @@ def test_what_stores_need_is_loaded_before_the_first_barrier():
     assert text.rindex("vector.load") < text.index("gpu.barrier")
 
 
+EXP2 = "{exp2=llvm.nvvm.ex2.approx.ftz.f}"
+
+
+def test_exponentials_of_16_bits_and_those_that_are_only_summed_are_rough():
+    softmax = {t: graph_of("softmax", (t, (5, 300)), dim=1) for t in ("f32", "bf16")}
+    texts = {t: check(g, random((t, (5, 300))), options=EXP2) for t, g in softmax.items()}
+    assert "math.exp" in texts["f32"] and "math.exp" not in texts["bf16"]
+
+    def summed(largest: str, uses: int) -> str:
+        """`sum(exp(x - largest(x)))`, with so many uses of the exponentials."""
+        g = Graph()
+        x = g.add_input("x", TensorType("f32", (5, 300)))
+        e = g.add("exp", g.add("sub", x, g.add(largest, x, dims=(1,), keepdim=True)))
+        g.add_output(g.add("sum", e, dims=(1,), keepdim=False))
+        if uses > 1:
+            g.add_output(e)
+        return check(g, random(("f32", (5, 300))), 1e-6 if uses == 1 else 2e-5, options=EXP2)
+
+    assert "math.exp" not in summed("amax", 1)
+    assert "math.exp" in summed("amin", 1) and "math.exp" in summed("amax", 2)
+
+
 def test_softmax_over_a_middle_dimension():
     check(graph_of("softmax", ("f32", (3, 200, 40)), dim=1), random(("f32", (3, 200, 40))))
 
