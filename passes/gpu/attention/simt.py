@@ -75,7 +75,7 @@ class SimtAttention(WaveAttention):
                     i = f * len(columns) + n
                     made[i] = unit.multiply(b, made[i], p, values)
                 if n % TOGETHER == TOGETHER - 1:
-                    self._keep_order()
+                    self.unit.keep_order(self.b)
             return made
 
         steps = tiles.keys // unit.step

@@ -135,7 +135,7 @@ class WaveAttention:
         queries = self._queries()
         low, whole, end = self._key_tiles()
         self.k.store(self.k.load(tiles.keys * low, 0), self.k_start)
-        self._barrier()
+        self.unit.barrier(self.b)
         softmax, fragments = self.softmax, tiles.fragments
         top, total = [softmax.constant(float("-inf"))] * fragments, [softmax.constant(0.0)] * fragments
         sums = b.constant(0.0, ir.VectorType.get([self.unit.results], b.f32))
@@ -181,10 +181,10 @@ class WaveAttention:
         self.q.store(self.q.load(self.block_row, 0), 0)
         if not self.tiles.held:
             return None
-        self._barrier()
+        self.unit.barrier(self.b)
         steps = range(0, self.tiles.depth, self.unit.step)
         made = [[self._query(f, k) for k in steps] for f in range(self.tiles.fragments)]
-        self._barrier()
+        self.unit.barrier(self.b)
         return made
 
     def _query(self, fragment: int, k0: int | ir.Value) -> ir.Value:
@@ -213,20 +213,20 @@ class WaveAttention:
         tiles, fragments = self.tiles, self.tiles.fragments
         before, sums = row_state(carried[: 2 * fragments]), carried[2 * fragments :]
         values = self.v.load(0, tiles.keys * t)
-        self._keep_order()
+        self.unit.keep_order(self.b)
         scores = self.edges.masked(self._scores(queries), dims.symbol("batch"), self.lane_row, t, edge)
         step = self.softmax.step(scores, before)
         weights = self._weights(step.weights)
-        self._keep_order()
+        self.unit.keep_order(self.b)
         self.v.store(values, self.v_start)
         following = self.k.load(tiles.keys * dims.dim_min(t + 1, end - 1), 0)
-        self._barrier()
+        self.unit.barrier(self.b)
         old, sums = self._corrected(step, before, sums)
         total = [self.softmax.binary("addf", x, s) for x, s in zip(old, step.sums)]
         sums = self._products(sums, weights)
-        self._keep_order()
+        self.unit.keep_order(self.b)
         self.k.store(following, self.k_start)
-        self._barrier()
+        self.unit.barrier(self.b)
         return [*step.top, *total, *sums]
 
     def _scores(self, queries: list[list[ir.Value]] | None) -> list[ir.Value]:
@@ -244,7 +244,7 @@ class WaveAttention:
                     keys = self._operand(self.k, self.k_start, at, k, (part, unit.parts))
                     d = [unit.multiply(b, x, q, keys) for x, q in zip(d, own)]
                     if not queries and (k + unit.step) % CROWDED == 0:
-                        self._keep_order()
+                        self.unit.keep_order(self.b)
                 for f, x in enumerate(d):
                     made[f] += [element(b, x, i) for i in range(unit.results)]
         return [x for row in made for x in row]
@@ -289,7 +289,7 @@ class WaveAttention:
                 for f, own in enumerate(weights):
                     made[f * columns + j] = unit.multiply(b, made[f * columns + j], own[step], values)
             if not tiles.held:
-                self._keep_order()
+                self.unit.keep_order(self.b)
         return made
 
     def _corrected(self, step: Step, before: RowState, sums: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
@@ -361,15 +361,6 @@ class WaveAttention:
 
     def _compare(self, how: str, x: Dim, y: Dim) -> ir.Value:
         return Ptx(self.stage).compare(how, x, y)
-
-    def _barrier(self) -> None:
-        self.b.op(self.unit.barrier, ())
-
-    def _keep_order(self) -> None:
-        """Let the scheduler move nothing across: it would wait for loads where they begin."""
-        if self.unit.scalars:
-            opts = self.b.attribute("#amdgpu.sched_barrier_opt<none>")
-            self.b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
 
 
 def element(b: LoopsBuilder, vector: ir.Value, i: int) -> ir.Value:

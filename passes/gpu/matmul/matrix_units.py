@@ -48,12 +48,17 @@ class Unit:
     read: int
     step: int
     results: int
-    barrier: str = "amdgpu.lds_barrier"
+    scalars: bool = True  # AMD's waves: scalar registers for what lanes share, barriers and scheduling of their own
 
-    @property
-    def scalars(self) -> bool:
-        """True for AMD's GPUs, whose waves have scalar registers for what their lanes share."""
-        return self.barrier == "amdgpu.lds_barrier"
+    def barrier(self, b: LoopsBuilder) -> None:
+        """Wait until what all waves have written to shared memory is there; loads from global memory stay under way."""
+        b.op("amdgpu.lds_barrier" if self.scalars else "gpu.barrier", ())
+
+    def keep_order(self, b: LoopsBuilder) -> None:
+        """Let the scheduler move nothing across: it would wait for loads where the products before them begin."""
+        if self.scalars:
+            opts = b.attribute("#amdgpu.sched_barrier_opt<none>")
+            b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
 
     @property
     def group(self) -> int:
@@ -183,7 +188,7 @@ _WMMA = Interleaved("amdgpu.wmma", k=16, read=16, step=16, results=8)
 _WMMA2 = Unit("amdgpu.wmma", k=16, read=8, step=16, results=8)
 _FMA = MultiplyAdd("math.fma", k=1, read=2, step=2, results=8)
 # of warps, for attention in f32
-MULTIPLY_ADD = MultiplyAdd("math.fma", k=1, read=FMA_STEP, step=FMA_STEP, results=8, barrier="gpu.barrier")
+MULTIPLY_ADD = MultiplyAdd("math.fma", k=1, read=FMA_STEP, step=FMA_STEP, results=8, scalars=False)
 _UNITS: dict[tuple[str, str], Unit] = {
     ("mfma", "f16"): _MFMA,
     ("mfma", "bf16"): _MFMA,

@@ -80,4 +80,4 @@ def _extract(b: LoopsBuilder, vector: ir.Value, i: int) -> ir.Value:
     return b.value("vector.extract", (vector,), element, static_position=ir.DenseI64ArrayAttr.get([i]))
 
 
-MMA_SYNC = MmaSync("nvvm.mma.sync", k=16, read=8, step=32, results=8, barrier="gpu.barrier")
+MMA_SYNC = MmaSync("nvvm.mma.sync", k=16, read=8, step=32, results=8, scalars=False)

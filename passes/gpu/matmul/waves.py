@@ -139,7 +139,7 @@ class WaveProduct:
         tiles = dims.ceildiv(self.product.k, depth)
         for side, first in zip(sides, (self.row, self.column)):
             side.store(side.load(first, 0), 0)
-        self._barrier()
+        self.unit.barrier(self.b)
 
         def steps(t: Dim, sums: list[ir.Value]) -> list[ir.Value]:
             for buffer in range(self.buffers):
@@ -176,13 +176,13 @@ class WaveProduct:
         """Add the products of tile `t`, and bring the next one, of `tiles`, to its buffer."""
         following = self._following(sides, t + 1, tiles)
         loaded = [side.load(first, depth * following) for side, first in zip(sides, (self.row, self.column))]
-        self._keep_order()
+        self.unit.keep_order(self.b)
         sums = self._multiply(sides, buffer, depth, sums)
         if self.buffers == 1:
-            self._barrier()
+            self.unit.barrier(self.b)
         for side, vectors in zip(sides, loaded):
             side.store(vectors, side.size * ((buffer + 1) % self.buffers))
-        self._barrier()
+        self.unit.barrier(self.b)
         return sums
 
     def _following(self, sides: Sequence[TileOperand], t: Dim, tiles: Dim) -> Dim:
@@ -211,7 +211,7 @@ class WaveProduct:
         for k in range(0, depth, self.unit.step):
             sums = self._multiply_step(sides, buffer, k, sums)
             if isinstance(self.unit, MultiplyAdd) or k + self.unit.step == depth:  # its operands fill the registers
-                self._keep_order()
+                self.unit.keep_order(self.b)
         return sums
 
     def _multiply_step(
@@ -241,13 +241,3 @@ class WaveProduct:
         """The first row or column of a fragment."""
         b = self.b
         return b.binary("arith.addi", b.binary("arith.addi", b.dim(tile), part), b.constant(fragment * SIDE, b.index))
-
-    def _barrier(self) -> None:
-        """Wait until what all waves have written to shared memory is there; loads from global memory stay under way."""
-        self.b.op(self.unit.barrier, ())
-
-    def _keep_order(self) -> None:
-        """Let the scheduler move nothing across: it would wait for the loads between the first products."""
-        if self.unit.scalars:
-            opts = self.b.attribute("#amdgpu.sched_barrier_opt<none>")
-            self.b.op("amdgpu.sched_barrier", (), attributes={"opts": opts})
