@@ -96,6 +96,7 @@ LOOPS = {
     "softmax_masked": graph_of("softmax", ("f32", (3, 4097)), dim=1),
     "softmax_middle": graph_of("softmax", ("f32", (3, 40, 20)), dim=1),
     "layer_norm": graph_of("layer_norm", ("f16", (5, 1000)), ("f16", (1000,)), ("f16", (1000,)), dims=1, eps=1e-5),
+    "layer_norm_odd": graph_of("layer_norm", ("bf16", (5, 777)), ("bf16", (777,)), ("bf16", (777,)), dims=1, eps=1e-5),
     "sum_of_all": graph_of("sum", ("f32", (30000,)), dims=(0,), keepdim=False),
     "sum_of_columns": graph_of("sum", ("f32", (300, 257)), dims=(0,), keepdim=False),
     "argmax": graph_of("argmax", ("f32", (70, 500)), dims=(1,), keepdim=False),
