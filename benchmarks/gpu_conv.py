@@ -106,7 +106,7 @@ OTHERS = (
 TRANSPOSED = tuple(
     Case("transposed", size, inputs, outputs, kernel, stride, images=8)
     for size, inputs, outputs, kernel, stride in (
-        (64, 256, 128, 2, 2), (32, 512, 256, 2, 2), (64, 128, 64, 4, 2), (64, 128, 64, 3, 2), (32, 64, 64, 8, 4),
+        (64, 256, 128, 2, 2), (32, 512, 256, 2, 2), (128, 128, 64, 2, 2), (64, 128, 64, 4, 2), (32, 64, 64, 8, 4),
     )
 )  # fmt: skip
 DEPTHWISE = tuple(

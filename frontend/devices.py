@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from ..dialects import dims
-from ..dialects.families.channels_last_conv import suits_channels_last
+from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
@@ -58,7 +58,8 @@ def _check_convolution(node: Node, types: Sequence[TensorType], device: torch.de
     from ..compiler.api import target_convolves
 
     x, w = _operands(node, types)[:2]
-    if not suits_channels_last(x, w, node.attributes) or not target_convolves(_target(device)):
+    suits = suits_channels_last(x, w, node.attributes) and is_one_convolution(w, node.attributes)
+    if not suits or not target_convolves(_target(device)):
         raise Unsupported("no GPU kernel that is faster than torch's library at this convolution")
 
 

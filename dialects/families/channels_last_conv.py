@@ -110,6 +110,14 @@ def suits_channels_last(x: TensorType, w: TensorType, attributes: Mapping[str, A
     return windows_fit(sizes[1:], stride, padding, dilation)
 
 
+def is_one_convolution(w: TensorType, attributes: Mapping[str, Any]) -> bool:
+    """False for a transposed convolution that becomes several plain ones: its phases have different numbers of taps."""
+    if not attributes["transposed"]:
+        return True
+    each = zip(w.shape[2:], attributes["stride"], attributes["dilation"])
+    return all(s == 1 or d == 1 and isinstance(k, int) and k % s == 0 for k, s, d in each)
+
+
 def has_short_patches(w: TensorType) -> bool:
     """True for fewer channels than the copy engine takes, whose patches are no longer than a block of K: written out."""
     sizes = [k for k in w.shape[1:] if isinstance(k, int)]

@@ -59,7 +59,12 @@ def channels_last(module: ir.Module) -> None:
             flow = read_function(function)
             if any(n.name == "conv" and _suits(flow, n) for n in flow.nodes):
                 _Walk(flow).run()
-    dce(module)
+        dce(module)
+        for function in entry_functions(module):
+            for node in read_function(function).nodes:
+                if node.name == "materialize" and _is_copied(node.op.operands[0]):
+                    node.op.results[0].replace_all_uses_with(node.op.operands[0])
+                    node.op.erase()
 
 
 def to_last(rank: int) -> tuple[int, ...]:
@@ -70,6 +75,14 @@ def to_last(rank: int) -> tuple[int, ...]:
 def to_first(rank: int) -> tuple[int, ...]:
     """And back."""
     return (0, rank - 1, *range(1, rank - 1))
+
+
+def _is_copied(value: ir.Value) -> bool:
+    """True for what one op reads, a copy itself or such a copy in another shape: to copy it again would change nothing."""
+    maker = value.owner
+    if isinstance(maker, ir.Block) or len(list(value.uses)) != 1:
+        return False
+    return maker.name == "lamina.materialize" or maker.name == "lamina.reshape" and _is_copied(maker.operands[0])
 
 
 def _suits(flow: Dataflow, node: Node) -> bool:

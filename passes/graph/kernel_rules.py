@@ -13,6 +13,8 @@ from .kernel_spaces import (
     covers_space,
     full_axes,
     is_trailing,
+    parts_of,
+    parts_through_view,
     pointwise_axes,
     reduced_axes,
     reduction_space,
@@ -22,6 +24,7 @@ from .kernel_spaces import (
 from .kernel_uses import Uses
 
 _REDUCING = ("reduction", "row")
+_VECTOR = 8  # elements of 16 bits that products store at once
 _STRETCHED_MEMBERS = 4  # cheap ops that may be computed more than once per element
 _SCALES, _SCALE_MEMBERS = 1 << 14, 12  # elements, and quick ops of each, that save a launch on GPUs
 _FEW_ROWS, _LONG_ROW = 8, 32768  # with fewer rows that are longer, rows alone do not fill the machine
@@ -33,7 +36,7 @@ class Rules:
     def __init__(self, flow: Dataflow, uses: Uses, groups: Groups, turned: bool, gpu: bool):
         self.flow, self.uses, self.groups = flow, uses, groups
         self.gpu = gpu  # a launch costs more than what little is computed again
-        self.turned = turned  # attention can store its result with the dims permuted
+        self.turned = turned  # roots can store their results with the dims permuted
 
     # -- an op and a group ------------------------------------------------------------------------------------
     def joined_axes(self, node: Node, group: Group) -> dict[int, Axes] | None:
@@ -44,6 +47,8 @@ class Rules:
             return None
         if node.category == "gather" and group.kind in ROOTS:
             return None
+        if self.turned and node.name == "materialize" and self._puts_in_place(node, group):
+            return {}
         merged = self._read_axes(node, group)
         if merged is None:
             return None
@@ -55,6 +60,29 @@ class Rules:
         if group.kind == "rows" and group.reduced and covers_rows(merged, group.space, group.reduced, result):
             return {r: merged for r in node.results}
         return None
+
+    def _puts_in_place(self, node: Node, group: Group) -> bool:
+        """True if `node` copies what a product makes with parts of its dims in another order, by whole vectors.
+
+        So a transposed convolution puts its phases between each other: `[N, H, W, (p, q, O)]` to `[N, H, p, W, q, O]`.
+        """
+        if group.kind not in ("matmul", "conv"):
+            return False
+        views, value = [], node.inputs[0]
+        while value not in group.axes:
+            producer = self.flow.producer[value]
+            if producer is None or producer.category != "view":
+                return False
+            views.append(producer)
+            value = producer.inputs[0]
+        parts = parts_of(group.space)
+        if not views or self.shape(value) != group.space or group.axes[value] != full_axes(group.space):
+            return False
+        for view in reversed(views):
+            parts = parts and parts_through_view(view, parts, self.shape(view.results[0]))
+        if not parts or any(len(dim) > 1 for dim in parts) or not parts[-1]:
+            return False
+        return parts[-1][0].distance == 1 and parts[-1][0].size % _VECTOR == 0
 
     def _joined_reduction(self, node: Node, group: Group) -> dict[int, Axes] | None:
         space = self.shape(node.inputs[0])

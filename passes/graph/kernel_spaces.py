@@ -12,6 +12,8 @@ An op may join a kernel when every value that it reads from the kernel is read a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
 
 from ...dialects.dims import Dim
 from ...dialects.op import normalize_dim
@@ -56,6 +58,45 @@ def through_view(node: Node, axes: Axes, shape: Shape, result: Shape) -> Axes | 
             whole = shape == result and all(s == 0 for s in node.attributes["starts"])
             return axes if whole and all(s == 1 for s in node.attributes["steps"]) else None
     return None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A dim of a space, or a part of one: its size, and the distance of its elements in the space, row by row."""
+
+    size: int
+    distance: int
+
+
+def parts_of(space: Shape) -> list[list[Part]] | None:
+    """Each dim of a static space as what it consists of: itself."""
+    if not all(isinstance(size, int) for size in space):
+        return None
+    sizes = [size for size in space if isinstance(size, int)]
+    return [[Part(size, prod(sizes[i + 1 :]))] for i, size in enumerate(sizes)]
+
+
+def parts_through_view(node: Node, parts: list[list[Part]], result: Shape) -> list[list[Part]] | None:
+    """What the dims of a view's result consist of, from those of its operand; None for other views than these two."""
+    if node.name == "permute":
+        return [parts[d] for d in node.attributes["dims"]]
+    if node.name != "reshape":
+        return None
+    rest = [p for dim in reversed(parts) for p in reversed(dim) if p.size != 1]
+    made: list[list[Part]] = []
+    for size in result:
+        dim: list[Part] = []
+        while isinstance(size, int) and size > 1:
+            part = rest.pop()
+            if size % part.size and part.size % size:
+                return None
+            outer = min(size, part.size)
+            if outer < part.size:
+                rest.append(Part(part.size // outer, part.distance))
+            dim.append(Part(outer, part.distance * (part.size // outer)))
+            size //= outer
+        made.append(dim)
+    return made
 
 
 def pointwise_axes(operands: Sequence[tuple[Axes, Shape]], result: Shape) -> Axes | None:

@@ -121,8 +121,14 @@ class _Transposed:
         parts = {each: self._part(each) for each in product(*self.phases)}
         found = [part is not None for part in parts.values()]
         y = self._joined(parts) if all(found) and not last else self._added(parts)
-        y = self._reshape(y, *self.out[:2], *(r.size * s for r, s in zip(self.ranges, self.stride)))
-        y = self._slice(y, (0, 0, *(r.start for r in self.ranges)), self.out)
+        sizes = tuple(r.size * s for r, s in zip(self.ranges, self.stride))
+        if (
+            last and prod(self.stride) > 1 and sizes == self.out[2:]
+        ):  # a product stores its results in this order itself
+            y = self._op("materialize", self._op("permute", y, dims=to_last(type_of(y).rank)))
+            y = self._reshape(y, self.out[0], *self.out[2:], self.out[1])
+            return self._op("permute", y, dims=to_first(len(self.out)))
+        y = self._slice(self._reshape(y, *self.out[:2], *sizes), (0, 0, *(r.start for r in self.ranges)), self.out)
         if not isinstance(y.owner, ir.Block) and y.owner.name == "lamina.conv":
             return y
         if not last:

@@ -105,6 +105,21 @@ def test_convolutions_are_ours_with_channels_last(monkeypatch, dtype, groups, co
         check_kernels(g.nodes, g.types, CUDA)
 
 
+@pytest.mark.parametrize("kernel, stride, dilation, ours", [(2, 2, 1, True), (4, 2, 1, True), (3, 1, 2, True), (3, 2, 1, False), (2, 2, 2, False)])  # fmt: skip
+def test_transposed_convolutions_are_ours_where_they_are_one(monkeypatch, kernel, stride, dilation, ours):
+    """Phases with different numbers of taps are convolutions of their own, with a pass that joins them."""
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: "sm_90a")
+    g = Graph()
+    x, w = (g.add_input(n, TensorType("bf16", s)) for n, s in (("x", (1, 64, 8, 8)), ("w", (64, 32, kernel, kernel))))
+    geometry = {"stride": (stride,) * 2, "padding": (0, 0), "dilation": (dilation,) * 2, "output_padding": (0, 0)}
+    g.add_output(g.add("conv", x, w, None, groups=1, transposed=True, **geometry))
+    if ours:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="faster than torch's library at this convolution"):
+        check_kernels(g.nodes, g.types, CUDA)
+
+
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_writes_at_positions_are_ours_where_nothing_is_added(accumulate):
     g = Graph()

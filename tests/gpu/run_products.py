@@ -93,17 +93,17 @@ def convolution_cases() -> None:
         case(f"3 channels, {kernel} by {stride}", short, (normal(3, 3, size, 27), normal(40, 3, *taps) / 5))
     case("3 channels, channels last", lambda x, w: F.conv2d(x, w, padding=1), (normal(2, 3, 20, 21).to(memory_format=torch.channels_last), normal(16, 3, 3, 3)))  # fmt: skip
     three = nn.Parameter(normal(32, 3, 3, 3), requires_grad=False)
-    case("3 channels, symbolic sizes", lambda x: F.conv2d(x, three, padding=1), *((normal(2, 3, n, m),) for n, m in ((9, 30), (40, 17))))  # fmt: skip
+    case("3 channels, symbolic sizes", lambda x: F.conv2d(x, three.to(x.dtype), padding=1), *((normal(2, 3, n, m),) for n, m in ((9, 30), (40, 17))))  # fmt: skip
     for outputs, kernel in ((2, 1), (3, 3), (1, 5)):
         few = lambda x, w, b: F.conv2d(x, w, b, padding=w.shape[-1] // 2).sigmoid()
         given = image, normal(outputs, 64, kernel, kernel) / (8 * kernel), normal(outputs)
         case(f"{outputs} outputs, {kernel} x {kernel}", few, given)
-    for kernel, stride, padding, extra in ((2, 2, 0, 0), (4, 2, 1, 0), (3, 2, 1, 1), (3, 3, 0, 2), (5, 3, 2, 1), (1, 2, 0, 1), (3, 1, 1, 0)):  # fmt: skip
+    for kernel, stride, padding, extra in ((2, 2, 0, 0), (4, 2, 1, 0), (4, 2, 0, 1), (3, 3, 0, 2), (6, 3, 2, 1), (3, 1, 1, 0), (1, 1, 0, 0)):  # fmt: skip
         up = lambda x, w, b, s=stride, p=padding, e=extra: F.conv_transpose2d(x, w, b, s, p, e).relu()
         case(f"transposed, {kernel} by {stride}", up, (image, normal(64, 40, kernel, kernel) / (8 * kernel), normal(40)))  # fmt: skip
-    case("transposed, one dimension", lambda x, w: F.conv_transpose1d(x, w, stride=4, padding=2), (normal(3, 80, 50), normal(80, 32, 9) / 20))  # fmt: skip
-    upwards = nn.Parameter(normal(64, 32, 3, 3) / 24, requires_grad=False)
-    case("transposed, symbolic sizes", lambda x: F.conv_transpose2d(x, upwards, stride=2, padding=1), *((normal(2, 64, n, m),) for n, m in ((9, 30), (20, 17))))  # fmt: skip
+    case("transposed, one dimension", lambda x, w: F.conv_transpose1d(x, w, stride=4, padding=2), (normal(3, 80, 50), normal(80, 32, 8) / 20))  # fmt: skip
+    upwards = nn.Parameter(normal(64, 32, 4, 4) / 32, requires_grad=False)
+    case("transposed, symbolic sizes", lambda x: F.conv_transpose2d(x, upwards.to(x.dtype), stride=2, padding=1), *((normal(2, 64, n, m),) for n, m in ((9, 30), (20, 17))))  # fmt: skip
     case("1 channel", lambda x, w: F.conv2d(x, w, padding=1), (normal(5, 1, 28, 28), normal(32, 1, 3, 3)))
     case(
         "one dimension", lambda x, w: F.conv1d(x, w, stride=2, padding=2), (normal(3, 80, 100), normal(64, 80, 5) / 20)

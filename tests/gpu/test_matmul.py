@@ -172,6 +172,36 @@ def test_f32_that_tensor_cores_pay_for(batch, m, n, k, tensor_cores):
         assert emit_gpu_matmul._suits_tensor_cores(read_product(TensorGraph(op))) == tensor_cores
 
 
+@pytest.mark.parametrize("dtype, options", [("bf16", "{matrix=mma}"), ("bf16", ""), ("f32", "")])
+@pytest.mark.parametrize("staged", [False, True])
+def test_parts_of_rows_are_stored_between_each_other(dtype, options, staged, monkeypatch):
+    """The phases of a transposed convolution: `[N, H, W, (p, q, O)]` as `[N, H, p, W, q, O]`."""
+    if staged:
+        monkeypatch.setattr(emit_gpu_matmul, "SMALL", 0)
+    x, w, y = (2, 3, 5, 40), (64, 40), (2, 3, 5, 64)
+    parts, result = (2, 3, 5, 2, 2, 16), (2, 3, 2, 5, 2, 16)
+    order = "affine_map<(n, h, p, w, q, o) -> (n, h, w, p, q, o)>"
+    body = f"""
+  %y = "lamina.linear"(%0, %1) : ({tensor(dtype, x)}, {tensor(dtype, w)}) -> {tensor(dtype, y)}
+  %p = tensor.expand_shape %y [[0], [1], [2], [3, 4, 5]] output_shape {list(parts)} : {tensor(dtype, y)} into {tensor(dtype, parts)}
+  %e = tensor.empty() : {tensor(dtype, result)}
+  %z = linalg.generic {{indexing_maps = [{order}, affine_map<(a, b, c, d, e, f) -> (a, b, c, d, e, f)>],
+      iterator_types = [{", ".join(['"parallel"'] * 6)}]}} ins(%p : {tensor(dtype, parts)}) outs(%e : {tensor(dtype, result)}) {{
+  ^bb0(%in: {dtype}, %out: {dtype}):
+    linalg.yield %in : {dtype}
+  }} -> {tensor(dtype, result)}
+  return %z : {tensor(dtype, result)}"""
+    given = [random(s, dtype, i) for i, s in enumerate((x, w))]
+    exact = given[0].astype(np.float64) @ given[1].astype(np.float64).T
+    exact = exact.reshape(parts).transpose(0, 1, 3, 2, 4, 5)
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(kernel("matmul", [(dtype, x), (dtype, w)], [(dtype, result)], body))
+        run(module, f"lamina-emit-gpu-matmul{options}")
+        (made,), _ = simulate(module, given, [(result, np.dtype(DTYPES[dtype]))])
+    tolerance = 2e-2 if dtype == "bf16" else 1e-5
+    np.testing.assert_allclose(made.astype(np.float64), exact, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("stages", [1, 3, 4])
 def test_alternating_consumers_skip_stages_of_the_ring(stages):
     """Number `n` from the start on is stage `n mod stages`, and the phase turns at each round."""

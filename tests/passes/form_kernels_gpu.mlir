@@ -1,4 +1,4 @@
-// RUN: lamina opt %s --passes "lamina-form-kernels{gpu=true}" | filecheck %s
+// RUN: lamina opt %s --passes "lamina-form-kernels{gpu=true turned=true}" | filecheck %s
 
 // The scale of a norm, of 64 elements, is computed again by each element that it scales: one launch.
 // CHECK-LABEL: func.func @norm
@@ -52,4 +52,31 @@ func.func @normalised(%x: tensor<4096x768xbf16>, %m: tensor<4096x1xbf16>, %g: te
   %6 = "lamina.mul"(%2, %2) : (tensor<4096x768xf32>, tensor<4096x768xf32>) -> tensor<4096x768xf32>
   %7 = "lamina.sum"(%6) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
   return %5, %7 : tensor<4096x768xf32>, tensor<768xf32>
+}
+
+// A product puts parts of its rows between each other as it stores them, by vectors of eight: the phases of a transposed convolution.
+// CHECK-LABEL: func.func @phases
+// CHECK: lamina.linear{{.*}}lamina.kernel = 0
+// CHECK: lamina.materialize{{.*}}lamina.kernel = 0
+func.func @phases(%x: tensor<2x3x5x8xbf16>, %w: tensor<32x8xbf16>) -> tensor<2x3x2x5x2x8xbf16> {
+  %0 = "lamina.linear"(%x, %w) : (tensor<2x3x5x8xbf16>, tensor<32x8xbf16>) -> tensor<2x3x5x32xbf16>
+  %1 = "lamina.reshape"(%0) {shape = ["2", "3", "5", "2", "2", "8"]} : (tensor<2x3x5x32xbf16>) -> tensor<2x3x5x2x2x8xbf16>
+  %2 = "lamina.permute"(%1) {dims = array<i64: 0, 1, 3, 2, 4, 5>} : (tensor<2x3x5x2x2x8xbf16>) -> tensor<2x3x2x5x2x8xbf16>
+  %3 = "lamina.materialize"(%2) : (tensor<2x3x2x5x2x8xbf16>) -> tensor<2x3x2x5x2x8xbf16>
+  return %3 : tensor<2x3x2x5x2x8xbf16>
+}
+
+// Elements of columns, or fours, would be stored one by one: another kernel copies them.
+// CHECK-LABEL: func.func @columns
+// CHECK: lamina.linear{{.*}}lamina.kernel = 0
+// CHECK: lamina.materialize{{.*}}lamina.kernel = 1
+// CHECK: lamina.materialize{{.*}}lamina.kernel = 2
+func.func @columns(%x: tensor<6x8xbf16>, %w: tensor<16x8xbf16>) -> (tensor<16x6xbf16>, tensor<4x6x4xbf16>) {
+  %0 = "lamina.linear"(%x, %w) : (tensor<6x8xbf16>, tensor<16x8xbf16>) -> tensor<6x16xbf16>
+  %1 = "lamina.permute"(%0) {dims = array<i64: 1, 0>} : (tensor<6x16xbf16>) -> tensor<16x6xbf16>
+  %2 = "lamina.materialize"(%1) : (tensor<16x6xbf16>) -> tensor<16x6xbf16>
+  %3 = "lamina.reshape"(%0) {shape = ["6", "4", "4"]} : (tensor<6x16xbf16>) -> tensor<6x4x4xbf16>
+  %4 = "lamina.permute"(%3) {dims = array<i64: 1, 0, 2>} : (tensor<6x4x4xbf16>) -> tensor<4x6x4xbf16>
+  %5 = "lamina.materialize"(%4) : (tensor<4x6x4xbf16>) -> tensor<4x6x4xbf16>
+  return %2, %5 : tensor<16x6xbf16>, tensor<4x6x4xbf16>
 }

@@ -10,7 +10,7 @@ of many stores.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -36,6 +36,28 @@ class Limits:
 
     first: Dim | None = None
     end: Dim | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """How an output has the root's elements: these are `shape` row by row, and dim `i` of the output is number `dims[i]` of it.
+
+    None is for a dim of size 1.
+    """
+
+    shape: tuple[Dim, ...]
+    dims: tuple[int | None, ...]
+
+
+def _parts(place: Dim, sizes: Mapping[str, Dim]) -> list[str]:
+    """The dims of an output that make a dim of the root, outermost first: `a * 16 + b` for a size of `b` of 16."""
+    names = dims.symbols(place) if isinstance(place, dims.Expr) else ()
+    inner, found, rest = 1, [], {n: dims.linear_coefficient(place, n) for n in names}
+    while rest:
+        name = next(n for n, step in rest.items() if step == inner)
+        found.insert(0, name)
+        inner, _ = inner * sizes[name], rest.pop(name)
+    return found
 
 
 class Epilogue:
@@ -260,11 +282,11 @@ class Epilogue:
         order = self.orders[result]
         if order is None:
             return list(ranges.delinearize(flat, self.stage.kernel.graph.shape(result)))
-        place = ranges.delinearize(flat, self.product.result)
-        return [0 if d is None else place[d] for d in order]
+        place = ranges.delinearize(flat, order.shape)
+        return [0 if d is None else place[d] for d in order.dims]
 
-    def _order(self, result: ir.Value) -> tuple[int | None, ...] | None:
-        """For an output with the root's dims in another order, which of them each of its dims is (None: of size 1)."""
+    def _order(self, result: ir.Value) -> Order | None:
+        """For an output with the root's dims, or parts of them, in another order, which they are."""
         graph, root = self.stage.kernel.graph, self.product.root.results[0]
         shape = graph.shape(result)
         names = [f"dim{d}" for d in range(len(shape))]
@@ -273,10 +295,13 @@ class Epilogue:
         walk.known[root] = lambda index: found.append(index) or TOKEN
         walk.at(result, [dims.symbol(n) for n in names])
         self.reads |= bool(walk.loads)
-        read = [str(d) for d in found[0]] if found else names
-        order = tuple(read.index(n) if n in read else None for n in names)
+        if not found:
+            return None
+        sizes = dict(zip(names, shape))
+        parts = [n for d in found[0] for n in _parts(d, sizes)]
+        order = tuple(parts.index(n) if n in parts else None for n in names)
         sized = [d for d in order if d is not None]
-        return order if sized != sorted(sized) else None
+        return Order(tuple(sizes[n] for n in parts), order) if sized != sorted(sized) else None
 
     def _known(self, ev: ThreadValues, flat: Dim, value: ir.Value) -> Known:
         def known(index: Index) -> ir.Value | None:
