@@ -152,7 +152,10 @@ class PlanBuilder:
                 buffer = saved.setdefault(value.old, Buffer("arena", value.buffer.type, -1, 0, end))
                 value = Value(value.type, buffer, value.view)
             if not target:
-                value.buffer.space = "output" if value.buffer.space == "arena" else value.buffer.space
+                if value.buffer.space == "arena":
+                    value.buffer.space = "output"
+                    if _is_whole(value):  # what an artifact's call returns is this buffer: of the result's shape
+                        value.buffer.type = value.type
             elif not unchanged and not (value.buffer is self.arguments[target] and _is_whole(value)):
                 if not value.view.contiguous:
                     raise PlanError(f"the new value of '{target}' is a view; form_kernels must materialise it")

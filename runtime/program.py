@@ -47,7 +47,7 @@ class OutputSpec(NamedTuple):
     offset: int
     strides: tuple[int, ...]
     mutates: str | None
-    whole: bool  # all of an output buffer, contiguous
+    whole: bool  # an output buffer as it is
 
 
 class Prepared(NamedTuple):
@@ -136,7 +136,7 @@ class PlannedProgram:
             (offset,), strides = take(1), take(len(shape))
             space, index = o["storage"]
             whole = space == "output" and offset == 0 and strides == row_major(shape)
-            whole = whole and prod(shape) == prod(buffers[index].shape) and o["dtype"] == buffers[index].dtype
+            whole = whole and (o["dtype"], shape) == (buffers[index].dtype, buffers[index].shape)
             outputs.append(OutputSpec(o["name"], o["dtype"], shape, space, index, offset, strides, o["mutates"], whole))
         offsets, total = plan_offsets(take(len(plan["arena"])), self._lifetimes)
         dims = (ctypes.c_int64 * (len(symbols) + len(offsets) + 1))(*symbols, *offsets)

@@ -37,3 +37,14 @@ def test_compile_save_load(graph, tmp_path, monkeypatch):
     np.testing.assert_array_equal(session(x), x * w + (start + w))
     np.testing.assert_array_equal(model(x), x * w + start)
     assert repr(model).startswith("<lamina main(x: f32[batch, 4]) for x86-64")
+
+
+def test_a_result_has_its_shape_and_not_that_of_the_launch_that_makes_it(tmp_path):
+    """The last kernel makes twelve elements; the result is a view of all of them, four times three."""
+    g = Graph()
+    flat = g.add("reshape", g.add_input("x", TensorType("f32", (3, 4))), shape=(12,))
+    g.add_output(g.add("reshape", g.add("flip", flat, dims=(0,)), shape=(4, 3)), "y")
+    model = lamina.load(artifact.save(tmp_path / "m.lamina", {"native": compile_graph(g)}, {}, {}))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for out in (None, np.empty((4, 3), np.float32), None):
+        np.testing.assert_array_equal(model(x, out=out), x.reshape(-1)[::-1].reshape(4, 3))
