@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from ..compiler import pool
-from . import compat, glue, values
+from . import compat, glue, recomputed, values
 from .aten.registry import Unsupported
 from .calls import launcher
 from .complex_pairs.split_complex import split_complex
@@ -115,7 +115,7 @@ def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, w
             bw_compiler=compilation.compiler("backward", whole),
             inference_compiler=compilation.compiler("inference", whole),
             partition_fn=compat.min_cut_rematerialization_partition,
-            decompositions={},
+            decompositions={} if whole else recomputed.decompositions(),
             keep_inference_input_mutations=True,
         )
     if compat.has_composed_tensors(gm, inputs):

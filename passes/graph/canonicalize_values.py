@@ -11,6 +11,7 @@ from ...dialects.mlir_types import type_of
 from .rewriter import Match, Patterns, Replacement
 
 VALUES = Patterns()
+_MANY = 16  # times as many elements as are picked, from which on they need not be stored for it
 _MANTISSA = {"f8E4M3FN": 4, "f8E5M2": 3, "f8E4M3FNUZ": 4, "f8E5M2FNUZ": 3, "f16": 11, "bf16": 8, "f32": 24, "f64": 53}
 _EXPONENT = {"f8E4M3FN": 4, "f8E5M2": 5, "f8E4M3FNUZ": 4, "f8E5M2FNUZ": 5, "f16": 5, "bf16": 8, "f32": 8, "f64": 11}
 
@@ -163,6 +164,60 @@ def cast_before_pad(m: Match) -> Replacement:
         return None
     cast = m.build("cast", [pad["x"]], dtype=narrow)
     return m.build("pad", [cast], **pad.attributes)
+
+
+@VALUES.pattern("index")
+def pick_before_casting(m: Match) -> Replacement:
+    """`index(view(cast(a)), …)` is `cast(index(view(a), …))` for a few elements."""
+    x, *indices = m.operands
+    views, maker = list[Match](), m.producer(x)
+    while maker is not None and maker.cls.category == "view":
+        views.append(maker)
+        maker = m.producer(maker.operands[0])
+    few, many = m.type.numel, type_of(x).numel  # type: ignore[arg-type]
+    if not views or maker is None or maker.cls.name != "cast" or not isinstance(few, int) or not isinstance(many, int):
+        return None
+    if many < _MANY * few:
+        return None
+    value = maker["x"]
+    for view in reversed(views):
+        value = m.build(view.cls.name, [value], **view.attributes)
+    return m.build("cast", [m.build("index", [value, *indices], **m.attributes)], dtype=m.type.dtype)
+
+
+@VALUES.pattern("index")
+def pick_before_computing(m: Match) -> Replacement:
+    """A few elements of what is computed one by one are computed of a few elements: the loss of a row needs one of its classes.
+
+    `index(f(a, b), i, j)` is `f(index(a, i, j), index(b, i))` where `b` is a column.
+    """
+    x, *indices = m.operands
+    maker = m.producer(x)
+    if maker is None or maker.cls.category != "pointwise" or maker.cls.name == "materialize":
+        return None
+    shape, rank = type_of(x).shape, type_of(x).rank  # type: ignore[arg-type]
+    few, many = m.type.numel, type_of(x).numel  # type: ignore[arg-type]
+    if (
+        m.attributes["dims"] != tuple(range(rank))
+        or not (isinstance(few, int) and isinstance(many, int))
+        or many < _MANY * few
+    ):
+        return None
+    operands: list[ir.Value | None] = []
+    for operand in maker.operands:
+        given = () if operand is None else type_of(operand).shape
+        padded = (1,) * (rank - len(given)) + given
+        kept = [d for d in range(rank) if padded[d] != 1]
+        if any(padded[d] != shape[d] for d in kept):
+            return None
+        if operand is not None and given != tuple(padded[d] for d in kept):
+            operand = m.build("reshape", [operand], shape=tuple(padded[d] for d in kept))
+        if operand is not None and kept:
+            fields = {**m.attributes, "dims": tuple(range(len(kept)))}
+            operand = m.build("index", [operand, *(indices[d] for d in kept)], **fields)
+        operands.append(operand)
+    made = m.build(maker.cls.name, operands, **maker.attributes)
+    return made if type_of(made) == m.type else None
 
 
 @VALUES.pattern("where")

@@ -148,3 +148,34 @@ func.func @cast_of_pad(%x: tensor<3x8xf32>) -> (tensor<4x8xbf16>, tensor<4x8xbf1
   %3 = "lamina.cast"(%2) {dtype = bf16} : (tensor<4x8xf32>) -> tensor<4x8xbf16>
   return %1, %3 : tensor<4x8xbf16>, tensor<4x8xbf16>
 }
+
+// -----
+
+// The loss of a row needs one of its classes: a logit less the row's logarithm, not all of them in memory.
+// CHECK-LABEL: @picked
+// CHECK: %[[X:.*]] = "lamina.index"(%arg0, %arg2, %arg3) {checked = true, dims = array<i64: 0, 1>
+// CHECK: %[[C:.*]] = "lamina.cast"(%[[X]]) {dtype = f32} : (tensor<4xbf16>)
+// CHECK: %[[R:.*]] = "lamina.reshape"(%arg1) {shape = ["4"]}
+// CHECK: %[[S:.*]] = "lamina.index"(%[[R]], %arg2) {{.*}}dims = array<i64: 0>
+// CHECK: "lamina.sub"(%[[C]], %[[S]]) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+// CHECK-NEXT: return
+func.func @picked(%x: tensor<4x100xbf16>, %s: tensor<4x1xf32>, %i: tensor<4xi64>, %j: tensor<4xi64>) -> tensor<4xf32> {
+  %0 = "lamina.cast"(%x) {dtype = f32} : (tensor<4x100xbf16>) -> tensor<4x100xf32>
+  %1 = "lamina.sub"(%0, %s) : (tensor<4x100xf32>, tensor<4x1xf32>) -> tensor<4x100xf32>
+  %2 = "lamina.index"(%1, %i, %j) {checked = true, dims = array<i64: 0, 1>, wrap = false} : (tensor<4x100xf32>, tensor<4xi64>, tensor<4xi64>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+
+// -----
+
+// The same behind views of a cast.
+// CHECK-LABEL: @picked_of_rows
+// CHECK: %[[V:.*]] = "lamina.slice"(%arg0) {{.*}} -> tensor<4x100xbf16>
+// CHECK: %[[X:.*]] = "lamina.index"(%[[V]], %arg1, %arg2)
+// CHECK-NEXT: "lamina.cast"(%[[X]]) {dtype = f32} : (tensor<4xbf16>)
+func.func @picked_of_rows(%x: tensor<5x100xbf16>, %i: tensor<4xi64>, %j: tensor<4xi64>) -> tensor<4xf32> {
+  %0 = "lamina.cast"(%x) {dtype = f32} : (tensor<5x100xbf16>) -> tensor<5x100xf32>
+  %1 = "lamina.slice"(%0) {starts = ["0", "0"], sizes = ["4", "100"], steps = array<i64: 1, 1>} : (tensor<5x100xf32>) -> tensor<4x100xf32>
+  %2 = "lamina.index"(%1, %i, %j) {checked = true, dims = array<i64: 0, 1>, wrap = false} : (tensor<4x100xf32>, tensor<4xi64>, tensor<4xi64>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
