@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import reduce
-from typing import TypeVar, Union
+from collections.abc import Iterable, Mapping
+from typing import Union
 
 from .dim_bounds import bounds as bounds
 from .dim_bounds import within
 
 Dim = Union[int, "Expr"]
-T = TypeVar("T")
 # A monomial is a sorted tuple of (atom, power); an atom is a symbol's name or a tuple (function, Dim, Dim).
 _FUNCTIONS = ("floordiv", "mod", "max", "min")
 
@@ -206,31 +204,6 @@ def apply(function: str, a: Dim, b: Dim, ranges: Mapping[str, tuple[int, int | N
         case "min":
             return dim_min(a, b)
     raise ValueError(f"unknown size function '{function}'; known: {', '.join(_FUNCTIONS)}")
-
-
-def fold(
-    dim: Dim,
-    leaf: Callable[[int | str], T],
-    function: Callable[[str, Dim, Dim], T],
-    add: Callable[[T, T], T],
-    multiply: Callable[[T, T], T],
-) -> T:
-    """Compute `dim` in other terms than numbers (code that computes it, say): a sum of products, from left to right.
-
-    `leaf` gives the value of a number or a symbol, `function` that of one of the named functions of two expressions.
-    """
-
-    def factors(monomial: tuple, coefficient: int) -> Iterator[T]:
-        if coefficient != 1 or not monomial:
-            yield leaf(coefficient)
-        for atom, power in monomial:
-            value = leaf(atom) if isinstance(atom, str) else function(*atom)
-            for _ in range(power):
-                yield value
-
-    if isinstance(dim, int):
-        return leaf(dim)
-    return reduce(add, (reduce(multiply, factors(m, c)) for m, c in dim.terms.items()))
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..dialects import dims
+from ..dialects.dim_fold import fold
 from ..dialects.dims import Dim
 
 
@@ -115,4 +116,4 @@ def _drop_max_one(dim: Dim) -> Dim:
     def leaf(x: int | str) -> Dim:
         return x if isinstance(x, int) else dims.symbol(x)
 
-    return dims.fold(dim, leaf, function, lambda a, b: a + b, lambda a, b: a * b)
+    return fold(dim, leaf, function, lambda a, b: a + b, lambda a, b: a * b)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...dialects import dims
+from ...dialects.dim_fold import fold
 from ...dialects.dims import Dim
 from ..plan import SPACES
 
@@ -158,9 +159,7 @@ class _Code:
         def binary(name: str, a: str, b: str) -> str:
             return self.name(f"{name} i64 {a}, {b}")
 
-        return dims.fold(
-            dim, self.leaf, self.function, functools.partial(binary, "add"), functools.partial(binary, "mul")
-        )
+        return fold(dim, self.leaf, self.function, functools.partial(binary, "add"), functools.partial(binary, "mul"))
 
     def leaf(self, x: int | str) -> str:
         if isinstance(x, int):

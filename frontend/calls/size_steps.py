@@ -35,6 +35,7 @@ from ...compiler.native.size_steps_ir import (
     SYMBOL_WORDS,
 )
 from ...dialects import dims
+from ...dialects.dim_fold import fold
 from ...dialects.dims import Dim
 from ...runtime.arena import plan_offsets
 from ...runtime.entry import rows
@@ -158,4 +159,4 @@ class SizeSteps:
             return self.apply(_FUNCTIONS[name], self.value(a), self.value(b))
 
         add, multiply = functools.partial(self.apply, ADD), functools.partial(self.apply, MUL)
-        return dims.fold(dim, leaf, function, add, multiply)
+        return fold(dim, leaf, function, add, multiply)

@@ -20,7 +20,7 @@ from typing import Any
 
 from mlir import ir
 
-from ...dialects import dims
+from ...dialects.dim_fold import fold
 from ...dialects.dims import Dim
 from ...dialects.dtypes import size
 from ...dialects.op import broadcast
@@ -208,7 +208,7 @@ class LinalgBuilder(Views, Reductions):
         if isinstance(dim, int):
             return self._index_op("arith.constant", value=self.cache.number(dim, "index"))
         add, multiply = partial(self._index_op, "arith.addi"), partial(self._index_op, "arith.muli")
-        return dims.fold(dim, self._leaf, self._function, add, multiply)
+        return fold(dim, self._leaf, self._function, add, multiply)
 
     def _leaf(self, x: int | str) -> ir.Value:
         if isinstance(x, int):

@@ -17,6 +17,7 @@ from typing import Any
 from mlir import ir
 
 from ...dialects import dims
+from ...dialects.dim_fold import fold
 from ...dialects.dims import Dim
 
 Index = int | ir.Value
@@ -146,7 +147,7 @@ class Code:
         def function(name: str, a: Dim, b: Dim) -> Index:
             return functions[name](self.size(a), self.size(b))
 
-        return dims.fold(dim, leaf, function, self.add, self.mul)
+        return fold(dim, leaf, function, self.add, self.mul)
 
     def _floordiv(self, a: Index, b: Index) -> Index:
         return a // b if isinstance(a, int) and isinstance(b, int) else self._binary("arith.floordivsi", a, b)

@@ -4,6 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from lamina.dialects import dims
+from lamina.dialects.dim_fold import fold
 from lamina.dialects.dims import symbol
 
 NAMES = ("s0", "s1", "s2")
@@ -93,7 +94,7 @@ def test_nested_divisions_are_one():
 
 def test_a_fold_is_a_sum_of_products_from_left_to_right():
     dim = dims.parse("3*s0*s0*s1 + floordiv(s1, 4) + 5")
-    text = dims.fold(
+    text = fold(
         dim, str, lambda name, a, b: f"{name}({a}, {b})", lambda a, b: f"({a} + {b})", lambda a, b: f"({a} * {b})"
     )
     assert text == "(((((3 * s0) * s0) * s1) + floordiv(s1, 4)) + 5)"
@@ -103,7 +104,7 @@ def test_a_fold_is_a_sum_of_products_from_left_to_right():
 @given(expressions(), VALUES)
 def test_a_fold_over_numbers_is_the_value(a, values):
     def value(dim):
-        return dims.fold(dim, leaf, function, int.__add__, int.__mul__)
+        return fold(dim, leaf, function, int.__add__, int.__mul__)
 
     def leaf(x):
         return x if isinstance(x, int) else values[x]
