@@ -28,11 +28,13 @@ from .gpu_kernel import GpuKernel
 from .probe import Probe, choose_width
 from .stored import Stored
 from .thread_values import LANE, ThreadValues
+from .unaligned_loads import MANY_PARTS
 
 THREADS = 256
 ENOUGH = 1 << 16  # vectors: with fewer they are made narrower, so that all of 132 multiprocessors have several warps
 UNROLL_ABOVE = 1 << 22  # elements from which a thread takes two vectors: more loads in flight
 UNROLL, FEWER_THREADS = 2, 128  # then, and where vectors are of rows
+MOST_PLACES = 4  # operands of which lanes read at places of their own
 LEAST_ROW = 512  # elements of rows that begin anywhere: in shorter ones too many vectors would lie in two
 
 
@@ -42,6 +44,20 @@ class RowProbe(Probe):
     def uniform(self, condition: Dim, width: int) -> bool:
         step = dims.linear_coefficient(condition, LANE)
         return step == 0 or step in (1, -1) and not any(s.startswith("v") for s in dims.symbols(condition))
+
+
+class LaneProbe(Probe):
+    """Accesses of vectors whose lanes read some operands at places of their own: results are stored as vectors all the same.
+
+    It pays as long as these are few: a store of 16 bytes instead of eight of 2, and no more loads than threads of one
+    element each would take. Neighbours in windows, or each second element, those threads bring together better.
+    """
+
+    def vectorises(self, width: int) -> bool:
+        steps = [dims.linear_coefficient(offset, LANE) for _, offset in dict.fromkeys(self.loads)]
+        near = any(isinstance(s, int) and s not in (0, 1) for s in steps)
+        places = steps.count(None) + len(dict.fromkeys(self.conditions))
+        return not self.reductions and not near and places <= MOST_PLACES
 
 
 class RowValues(ThreadValues):
@@ -62,6 +78,7 @@ class Positions:
     space: Space
     width: int = 1
     length: Dim = 0  # of rows; 0: flat
+    kind: type[Probe] = Probe
 
     def flat(self, ranges: Ranges, u: int = 0) -> Dim:
         """Lanes of vector number `u` of a thread: of `w`, or of row `r` and column `c`; adds their symbols to `ranges`."""
@@ -80,18 +97,18 @@ class Positions:
         """What a thread reads for its vector number `u`."""
         ranges = Ranges()
         flat = self.flat(ranges, u)
-        accesses = (RowProbe if self.length != 0 else Probe)(self.graph, ranges, self.stored.values)
+        accesses = self.kind(self.graph, ranges, self.stored.values)
         for i in self.results:
             value = self.graph.results[i]
             accesses.at(value, ranges.delinearize(flat, self.graph.shape(value)))
         return accesses
 
-    def widened(self, length: Dim = 0) -> Positions:
-        """The same in vectors as wide as accesses allow."""
+    def widened(self, kind: type[Probe] = Probe, length: Dim = 0) -> Positions:
+        """The same in vectors as wide as accesses of this kind allow."""
         numel = self.numel
 
         def of(width: int) -> Positions:
-            return Positions(self.graph, self.stored, self.results, numel, self.space, width, length)
+            return Positions(self.graph, self.stored, self.results, numel, self.space, width, length, kind)
 
         values = [self.graph.results[i] for i in self.results]
         enough: Callable[[int], bool] = lambda width: not isinstance(numel, int) or numel // width >= ENOUGH
@@ -99,13 +116,16 @@ class Positions:
 
 
 def choose_positions(graph: TensorGraph, stored: Stored, results: Sequence[int], numel: Dim, space: Space) -> Positions:
-    """Vectors of flat memory, or of rows where those can be wider."""
+    """Vectors of flat memory, or of rows where those can be wider, or of lanes that read at places of their own."""
     any_width = Positions(graph, stored, results, numel, space)
-    flat, length = any_width.widened(), space.loops[-1].extent
-    if len(space.loops) == 1 or isinstance(length, int) and length < LEAST_ROW:
-        return flat
-    rows = any_width.widened(length)
-    return rows if rows.width > flat.width else flat
+    found, length = any_width.widened(), space.loops[-1].extent
+    if found.width >= MANY_PARTS:
+        return found
+    if len(space.loops) > 1 and not (isinstance(length, int) and length < LEAST_ROW):
+        rows = any_width.widened(RowProbe, length)
+        found = rows if rows.width > found.width else found
+    lanes = any_width.widened(LaneProbe)
+    return lanes if lanes.width // found.width >= MANY_PARTS else found
 
 
 def emit_pointwise(kernel: GpuKernel, stored: Stored, results: Sequence[int], numel: Dim, space: Space) -> None:

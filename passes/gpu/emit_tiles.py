@@ -24,14 +24,14 @@ from .stored import Stored
 from .thread_values import LANE, divisible
 from .tile_stores import ShiftedStores, TileStores
 from .turned_tile import Block, Shape, Tile, fill
-from .unaligned_loads import MANY_PARTS, VECTOR_BYTES, are_whole
+from .unaligned_loads import MANY_PARTS, VECTOR_BYTES
 
 SIDE = 64
 SMALL_SIDE = 32  # where larger tiles would be too few
 ENOUGH_TILES = 264  # two for each of 132 multiprocessors
 THREADS = 256
 SHARED = 48 * 1024  # bytes without asking for more
-SHORTEST = 32  # a loop of fewer elements makes tiles that are mostly empty
+SHORTEST = 8  # a loop of fewer elements makes tiles that are mostly empty
 
 
 def find_cross(space: Space, accesses: Probe, aligned: bool) -> tuple[Loop, list[Tile]] | None:
@@ -78,8 +78,15 @@ def _loads(tile: Tile, cross: Loop, count: Dim, aligned: bool) -> tuple[int, boo
         and divisible(tile.step, width)
     ):
         width //= 2
-    shifts = aligned and whole // width >= MANY_PARTS and are_whole(count, size)
+    shifts = aligned and whole // width >= MANY_PARTS and isinstance(count, int) and count >= whole
     return (whole, True) if shifts else (width, False)
+
+
+def _side(extent: Dim, most: int) -> int:
+    """The power of two that holds a loop, at most `most`."""
+    while isinstance(extent, int) and most // 2 >= max(extent, SHORTEST):
+        most //= 2
+    return most
 
 
 def _room(tiles: Sequence[Tile], shape: Shape) -> int:
@@ -132,14 +139,19 @@ class Turn:
 
     def _shape(self) -> Shape:
         """The shape of tiles, which they get: longer where rows begin anywhere, so that their ends count less."""
-        counts = [*(l.extent for l in self.others), *(dims.ceildiv(l.extent, SIDE) for l in (self.cross, self.last))]
+        cross, last = self.cross.extent, self.last.extent
+        counts = [*(l.extent for l in self.others), dims.ceildiv(cross, SIDE), dims.ceildiv(last, SIDE)]
         count = dims.product(counts)
         if isinstance(count, int) and count < ENOUGH_TILES:
             shape = Shape(SMALL_SIDE, SMALL_SIDE)
         else:
-            shape = Shape(SIDE * (1 + any(t.shifts for t in self.tiles)), SIDE * (1 + self.shifts))
+            across, along = _side(cross, SIDE), _side(last, SIDE * (1 + self.shifts))
+            # a short loop is in one tile, which has more of the other one
+            shape = Shape(
+                max(across, _side(cross, SIDE * SIDE // along)), max(along, _side(last, SIDE * SIDE // across))
+            )
         if _room(self.tiles, shape) > SHARED:
-            shape = Shape(SIDE, SIDE)
+            shape = Shape(_side(cross, SIDE), _side(last, SIDE))
             _room(self.tiles, shape)
         return shape
 

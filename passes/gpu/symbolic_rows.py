@@ -2,8 +2,8 @@
 
 short     whole vectors, up to SHORT elements: a wave a row, in registers
 others    a block of THREADS a row, or of LONG_THREADS where those would hold more than HELD elements each: by vectors
-          where n is a multiple of their lanes, else element by element; vectors in registers up to HELD elements a
-          thread, else read again by each loop
+          where n is a multiple of their lanes, else element by element; vectors in registers, unless LONG_HELD elements
+          a thread are too few: then each loop reads them again
 
 A grid is an expression over sizes, and a stage whose grid is empty is not launched: `when` of RowStage is 0 or 1.
 """
@@ -21,7 +21,8 @@ from .probe import MOST_LANES
 from .stored import Stored
 
 SHORT = 1024  # elements
-THREADS, LONG_THREADS, HELD = 256, 512, 16  # of another row, of a long one, and the elements that each may hold
+THREADS, HELD = 256, 16  # of another row, and the elements that each may hold
+LONG_THREADS, LONG_HELD = 512, 16  # of longer ones
 
 
 def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
@@ -36,18 +37,19 @@ def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None
         rows.write(wide, SHORT // (kernel.wave * wide.width))
         rows.stage.finish()
     long = _is_long(plan.length) if wide is not None and _is_held(plan) else 0
-    for threads, when in ((THREADS, 1 - short - long), (LONG_THREADS, long)):
-        if when != 0:
-            _emit_blocks(RowStage(kernel, stored, plan.count, threads, when), given, wide)
+    _emit_blocks(RowStage(kernel, stored, plan.count, THREADS, 1 - short - long), given, wide, HELD, longer=False)
+    if long != 0:
+        _emit_blocks(RowStage(kernel, stored, plan.count, LONG_THREADS, long), given, wide, LONG_HELD, longer=True)
 
 
-def _emit_blocks(rows: RowStage, given: RowForm, wide: RowForm | None) -> None:
-    """A row for each block of the stage."""
+def _emit_blocks(rows: RowStage, given: RowForm, wide: RowForm | None, held: int, longer: bool) -> None:
+    """A row for each block of the stage, whose threads may hold `held` elements of it; some rows may be `longer`."""
     if wide is None or wide is given:
-        _write(rows, given)
+        _write(rows, given, held, longer)
     else:
         whole = _divide(rows, given, wide)
-        rows.stage.b.branch(whole, [], lambda: _write(rows, wide), lambda: _write(rows, given))
+        write = lambda form: _write(rows, form, held, longer)
+        rows.stage.b.branch(whole, [], lambda: write(wide), lambda: write(given))
     rows.stage.finish()
 
 
@@ -94,14 +96,14 @@ def _divide(rows: RowStage, given: RowForm, wide: RowForm) -> ir.Value:
     return b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
 
 
-def _write(rows: RowStage, form: RowForm) -> list[ir.Value]:
+def _write(rows: RowStage, form: RowForm, held: int, longer: bool) -> list[ir.Value]:
     """Write the results of rows of `form`; threads hold vectors that would be read again, where they can."""
     if form.width == 1 or not _is_held(form.plan):
         return rows.write(form, 0)
-    unroll = -(-HELD // form.width)
-    if rows.threads == THREADS:
+    unroll = -(-held // form.width)
+    if not longer:
         return rows.write(form, unroll)
     b = rows.stage.b
-    more, held = b.dim(form.plan.length - 1), b.constant(HELD * LONG_THREADS, b.index)
-    fits = b.value("arith.cmpi", (more, held), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= HELD * LONG_THREADS
+    more, most = b.dim(form.plan.length - 1), b.constant(held * rows.threads, b.index)
+    fits = b.value("arith.cmpi", (more, most), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= most
     return b.branch(fits, [], lambda: rows.write(form, unroll), lambda: rows.write(form, 0))

@@ -23,7 +23,7 @@ from ..loops.loop_nest import Loop
 from ..loops.loops_builder import LoopsBuilder
 from .gpu_kernel import GpuStage, element_bytes
 from .stored import Stored
-from .unaligned_loads import VECTOR_BYTES
+from .unaligned_loads import aligned_load
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,11 @@ def _loader(block: Block, tile: Tile, x: ir.Value) -> Callable[[Dim], ir.Value]:
     """What loads vector `x` of the row at a position along last."""
     b, width, buffer = block.stage.b, tile.vector, block.stage.inputs[tile.argument]
     if tile.shifts:
-        end, number = ir.MemRefType(buffer.type).shape[0] - width, b.bind_unique("x", x)
+        number = b.bind_unique("x", x)
 
         def shifted(position: Dim) -> ir.Value:
             at = dims.floordiv(tile.rest + block.top + tile.step * position, width) + number
-            first = b.dim(dims.dim_min(width * at, end))  # what is beyond the buffer is in no row
-            alignment, type = ir.IntegerAttr.get(b.i64, VECTOR_BYTES), ir.VectorType.get([width], tile.element)
-            return b.value("vector.load", (buffer, first), type, alignment=alignment)
+            return aligned_load(b, buffer, b.dim(width * at))
 
         return shifted
     local = b.binary("arith.muli", x, b.constant(width, b.index))

@@ -46,7 +46,7 @@ def unaligned_load(b: LoopsBuilder, buffer: ir.Value, offset: ir.Value, width: i
     first, count = b.binary("arith.subi", offset, place), width // lanes
     starts = [b.binary("arith.addi", first, b.constant(k * lanes, b.index)) for k in range(count + 1)]
     parts = [_part(b, buffer, s) for s in starts[:-1]]  # an element that is wanted is in each
-    last = (_part if within else _last)(b, buffer, starts[-1])
+    last = (_part if within else aligned_load)(b, buffer, starts[-1])
     return shift_elements(b, [*parts, last], place, width)
 
 
@@ -56,8 +56,9 @@ def _part(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
     return b.value("vector.load", (buffer, start), vector, alignment=ir.IntegerAttr.get(b.i64, VECTOR_BYTES))
 
 
-def _last(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
-    """The vector from `start` on; where the buffer ends before it does, other elements stand for what nobody wants."""
+def aligned_load(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
+    """The vector from `start` on, a multiple of its lanes; where the buffer ends before it does, other elements stand
+    for what nobody wants."""
     type = ir.MemRefType(buffer.type)
     lanes, end = lanes_of(type), type.shape[0]
     if are_whole(end, element_bytes(type.element_type)):

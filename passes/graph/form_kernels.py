@@ -6,6 +6,7 @@ groups in program order, so that each joins the kernels that produce its operand
 * a pointwise op joins a matmul, convolution or attention whose result it reads (epilogue), a row kernel, or other
   pointwise ops of the same shape;
 * a reduction or row op (softmax, layer_norm …) joins the pointwise ops that feed it, and reductions over the same rows;
+* on GPUs, a concatenation is a pointwise op, which others of its shape join;
 * what does not share the space but is read by this kernel alone is computed inside it (through views), for products only
   where their tiles pack the operand (`packed_operands.py`).
 
@@ -39,7 +40,7 @@ def form_kernels(
     """Give every op that computes something the number of its kernel, in an order that can run.
 
     `turned`: the emitter of attention can store its result with the dims permuted. `packed`: the dtypes whose operands
-    products pack, and may compute at that. `gpu`: short chains on small tensors are computed again by who reads them.
+    products pack, and may compute at that. `gpu`: short chains on small tensors are computed again by who reads them, and what reads concatenations joins them.
     `stacked`: products read weights one below another where each lies (`stacked_weights.py`).
 
     Before:
@@ -130,7 +131,7 @@ class _Former:
                 return group, self.rules.row_results(node, space, reduced)
         if node.category in ("reduction", "row") or node.name in WINDOWED:
             group = self.groups.new("rows", result, None)  # a reduction in a form of its own
-        elif node.category in ("pointwise", "gather", "creation"):
+        elif node.category in ("pointwise", "gather", "creation") or (self.rules.gpu and node.category == "concat"):
             group = self.groups.new("pointwise", result)
         else:
             group = self.groups.new(node.category, result)
@@ -180,7 +181,7 @@ class _Former:
         """Merge kernels that do not need each other but read one buffer over one space (two sums of one tensor)."""
         readers: dict[tuple, list[Group]] = {}
         for group in list(self.groups.alive.values()):
-            if group.kind not in ("pointwise", "rows") or group.reduced is None or group.rows_only:
+            if group.kind not in ("pointwise", "rows") or group.reduced is None or group.rows_only or group.concats:
                 continue
             whole = [v for v in sorted(group.inputs) if self.rules.shape(v) == group.space]
             others = [g for v in whole for g in readers.get((v, group.space), []) if self._are_siblings(g, group)]

@@ -19,7 +19,7 @@ class Group:
     """Ops that run as one kernel over one space.
 
     `kind` is "pointwise", "rows" (with `reduced` dims; None where the op reduces in a form of its own), "matmul",
-    "conv", "attention", "concat" or "direct". `axes` has the values that live in the space; members whose results are not there
+    "conv", "attention", "concat" (on GPUs it is "pointwise", too) or "direct". `axes` has the values that live in the space; members whose results are not there
     are computed at whatever index their reader asks for, and are never stored.
     """
 
@@ -35,6 +35,11 @@ class Group:
     @property
     def bit(self) -> int:
         return 1 << self.number
+
+    @property
+    def concats(self) -> int:
+        """How many members make elements of one tensor or another."""
+        return sum(n.category == "concat" for n in self.members)
 
 
 class Groups:

@@ -27,6 +27,7 @@ _REDUCING = ("reduction", "row")
 _VECTOR = 8  # elements of 16 bits that products store at once
 _STRETCHED_MEMBERS = 4  # cheap ops that may be computed more than once per element
 _SCALES, _SCALE_MEMBERS = 1 << 14, 12  # elements, and quick ops of each, that save a launch on GPUs
+_MOST_CONCATS = 2  # one in the other: each doubles what code there is for an element
 _FEW_ROWS, _LONG_ROW = 8, 32768  # with fewer rows that are longer, rows alone do not fill the machine
 
 
@@ -89,7 +90,7 @@ class Rules:
         reduced = reduction_space(node, space)
         if space != group.space or reduced is None or group.kind not in ("pointwise", "rows"):
             return None
-        if group.kind == "rows" and group.reduced != reduced:
+        if group.kind == "rows" and group.reduced != reduced or group.concats:
             return None
         inside = self.inside(node, group)
         axes = self.axes(node.inputs[0], group)
@@ -131,6 +132,8 @@ class Rules:
             return False
         if target.reduced is None or group.reduced is None:
             return False
+        if (target.concats or group.concats) and not target.kind == group.kind == "pointwise":
+            return False  # threads of a row read it in order
         if target.kind in ROOTS:
             if group.kind != "pointwise" or any(n.category == "gather" for n in group.members):
                 return False
@@ -167,8 +170,10 @@ class Rules:
             return False
         if any(reads_buffer(node, i) for i in self.inside(node, group)):
             return False
-        if target.kind == "concat":
-            return True
+        if node.category == "concat":
+            return target.concats + group.concats <= _MOST_CONCATS
+        if group.concats:
+            return False
         stretched = any(self.uses.stretches(v, group.members, result) for v in node.inputs)
         if not stretched or (len(group.members) <= _STRETCHED_MEMBERS and all(map(is_cheap, group.members))):
             return True

@@ -243,6 +243,16 @@ def test_pieces_of_rows_that_begin_anywhere(wide_vectors):
     check(graph_of("pad", x, low=(1, 3), high=(2, 4), value=2.0), random(x), options=ALIGNED)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_results_of_lanes_that_read_here_and_there_are_stored_in_vectors(dtype, monkeypatch):
+    monkeypatch.setattr(emit_pointwise, "ENOUGH", 1)
+    x, column = (dtype, (24, 13)), (dtype, (24, 1))
+    padded = graph_of("pad", x, low=(1, 1), high=(0, 2), value=2.0)
+    parts = graph_of("concat", x, (dtype, (24, 8)), dim=1)
+    for g, types in ((padded, (x,)), (parts, (x, (dtype, (24, 8)))), (graph_of("mul", x, column), (x, column))):
+        assert f"vector<{4 if dtype == 'f32' else 8}x{dtype}>" in check(g, random(*types))
+
+
 @pytest.mark.parametrize(("start", "whole"), [(0, True), (1, True), (3, False)])  # 3 and 5 lie in two loads
 def test_each_second_element_comes_from_whole_loads(start, whole, monkeypatch):
     monkeypatch.setattr(emit_pointwise, "ENOUGH", 1)
@@ -312,7 +322,7 @@ def test_transposes_go_through_tiles(shape, dtype, options):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
-@pytest.mark.parametrize("shape", [(128, 201), (64, 1001), (3, 96, 97), (201, 128), (1001, 64), (72, 43)], ids=str)
+@pytest.mark.parametrize("shape", [(128, 201), (64, 1001), (3, 96, 97), (201, 128), (1001, 64), (73, 45)], ids=str)
 def test_tiles_of_rows_that_begin_anywhere_are_moved_in_vectors(dtype, shape):
     order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
     text = check(graph_of("permute", (dtype, shape), dims=order), random((dtype, shape)), options=ALIGNED)

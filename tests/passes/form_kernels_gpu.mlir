@@ -54,6 +54,24 @@ func.func @normalised(%x: tensor<4096x768xbf16>, %m: tensor<4096x1xbf16>, %g: te
   return %5, %7 : tensor<4096x768xf32>, tensor<768xf32>
 }
 
+// A rotary embedding is one kernel, the concatenation of the halves included; what a row needs whole is stored first.
+// CHECK-LABEL: func.func @rotary
+// CHECK: lamina.neg{{.*}}lamina.kernel = 0
+// CHECK: lamina.concat{{.*}}lamina.kernel = 0
+// CHECK: lamina.mul{{.*}}lamina.kernel = 0
+// CHECK: lamina.add{{.*}}lamina.kernel = 0
+// CHECK: lamina.softmax{{.*}}lamina.kernel = 1
+func.func @rotary(%x: tensor<64x128xf32>, %s: tensor<64x128xf32>) -> tensor<64x128xf32> {
+  %0 = "lamina.slice"(%x) {starts = ["0", "64"], sizes = ["64", "64"], steps = array<i64: 1, 1>} : (tensor<64x128xf32>) -> tensor<64x64xf32>
+  %1 = "lamina.slice"(%x) {starts = ["0", "0"], sizes = ["64", "64"], steps = array<i64: 1, 1>} : (tensor<64x128xf32>) -> tensor<64x64xf32>
+  %2 = "lamina.neg"(%0) : (tensor<64x64xf32>) -> tensor<64x64xf32>
+  %3 = "lamina.concat"(%2, %1) {dim = 1 : i64} : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x128xf32>
+  %4 = "lamina.mul"(%3, %s) : (tensor<64x128xf32>, tensor<64x128xf32>) -> tensor<64x128xf32>
+  %5 = "lamina.add"(%x, %4) : (tensor<64x128xf32>, tensor<64x128xf32>) -> tensor<64x128xf32>
+  %6 = "lamina.softmax"(%5) {dim = 1 : i64} : (tensor<64x128xf32>) -> tensor<64x128xf32>
+  return %6 : tensor<64x128xf32>
+}
+
 // A product puts parts of its rows between each other as it stores them, by vectors of eight: the phases of a transposed convolution.
 // CHECK-LABEL: func.func @phases
 // CHECK: lamina.linear{{.*}}lamina.kernel = 0
