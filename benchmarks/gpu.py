@@ -78,8 +78,16 @@ def operands(names: str, rows: int, columns: int, dtype: torch.dtype) -> Tensors
 def measure(name: str, rows: int, columns: int, dtype: torch.dtype, inductor: bool) -> dict[str, Any]:
     """One line of the table."""
     function, names = CASES[name]
+    found = compared(name, function, lambda: operands(names, rows, columns, dtype), inductor)
+    return {"case": name, "shape": f"{rows}x{columns}", "dtype": str(dtype).removeprefix("torch."), **found}
+
+
+def compared(
+    name: str, function: Callable[..., torch.Tensor], make: Callable[[], Tensors], inductor: bool
+) -> dict[str, Any]:
+    """`function` on sets of operands that `make` gives, in all systems, and a copy of as many bytes."""
     torch.manual_seed(0)  # else the sum of everything is close to zero now and then, and its error large
-    first = operands(names, rows, columns, dtype)
+    first = make()
     torch._dynamo.reset()
     systems: dict[str, Callable[..., Any]] = {"lamina": torch.compile(function, backend="lamina", dynamic=False)}
     with torch.no_grad():
@@ -93,7 +101,7 @@ def measure(name: str, rows: int, columns: int, dtype: torch.dtype, inductor: bo
         size = moved(first, made)
         del exact, eager, made
         count = max(1, min(8, CACHE // max(size, 1) + 1))
-        sets = [first, *(operands(names, rows, columns, dtype) for _ in range(count - 1))]
+        sets = [first, *(make() for _ in range(count - 1))]
         calls = 20 if size < 64 * 2**20 else 4
         systems["eager"] = function
         if inductor:
@@ -106,9 +114,6 @@ def measure(name: str, rows: int, columns: int, dtype: torch.dtype, inductor: bo
         times = interleaved(systems_captured)
     best = min(t for n, t in times.items() if n in ("eager", "inductor"))
     return {
-        "case": name,
-        "shape": f"{rows}x{columns}",
-        "dtype": str(dtype).removeprefix("torch."),
         "us": {n: round(t, 2) for n, t in times.items()},
         "copy": round(times["copy"] / times["lamina"], 3),
         "against best": round(best / times["lamina"], 3),
