@@ -1,9 +1,8 @@
 """Memory for intermediate tensors: where each lies in one block, and the block itself, one per thread.
 
-`plan_offsets` takes buffers in order of birth and gives each the smallest gap between those that live then. It costs some
-microseconds a buffer, so a new tuple of sizes is cheap. Where gaps are left at the peak, it places buffers again, the largest
-first (Pisarchyk and Lee 2020, arXiv:2001.03288, "greedy by size"), and keeps the better plan: ResNet-50 then needs 116 MB
-instead of 141, which is what lives at one time.
+`plan_offsets` gives each buffer, in order of birth, the smallest gap between those that live then, in some microseconds. Where
+gaps are left at the peak, it places all again, the largest first (Pisarchyk and Lee 2020, arXiv:2001.03288, "greedy by size"),
+and keeps the better plan: 116 MB instead of 141 for ResNet-50, which is what lives at one time.
 """
 
 from __future__ import annotations

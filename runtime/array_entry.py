@@ -1,8 +1,7 @@
 """Calls from numpy through native code: the tables behind the entry that every image carries.
 
-`bind(caller)` is a function of `(out, *inputs)` that means `caller.general(out, *inputs)`. A call of shapes, strides and
-element types that were seen before costs about a microsecond: it is checked, its results allocated and the program
-called by machine code (compiler/native/array_entry_ir.py). Everything else goes to `general`, which explains errors.
+`bind(caller)` means `caller.general`. Of shapes, strides and element types that were seen before, a call is checked, its
+results allocated and the program called by machine code (compiler/native/array_entry_ir.py), in about a microsecond.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The table of an entry for numpy arrays: what `runtime/array_entry.py` writes and the code of every image reads.
 
-An entry is called with `(out, *inputs)`. The layout is part of the entry's name: code and runtime that were made at
-different times find each other only if they agree.
+An entry is called with `(out, *inputs)`. Its name is that of the layout: code and runtime find each other if they agree.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Artifact:
 
     def __init__(self, path: str, data: mmap.mmap, members: Mapping[str, Member], manifest: dict[str, Any]):
         self.path, self.manifest = path, manifest
-        self._data, self._members = data, members
+        self.members = members  # where each lies in the file
         self._bytes = np.frombuffer(data, np.uint8)
 
     @property
@@ -77,11 +77,6 @@ class Artifact:
             program = self._entry(entry)["programs"][target]
             return {"name": entry, "target": target, "plan": program["plan"]}, self._code(program)
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Names of the targets of hosts that have code to launch programs on GPUs."""
-        return tuple(self.manifest.get("hosts", ()))
-
     def host_launcher(self) -> bytes | None:
         """The shared object by which this machine launches programs on GPUs; None if there is none for it."""
         with reading(self.path):
@@ -105,20 +100,6 @@ class Artifact:
             if data.size != count:
                 raise ArtifactError(f"{self.path}: weight '{name}' has {data.size} bytes, expected {count}")
             return data
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file."""
-        return len(self._data)
-
-    def weight_offset(self, name: str) -> int:
-        """Where a weight starts in the file."""
-        self.weight_bytes(name)
-        return self._members[self.manifest["weights"][name]["file"]].offset
-
-    def code_bytes(self, entry: str, target: str) -> int:
-        """Bytes of the code of one program."""
-        return self._members[self._entry(entry)["programs"][target]["code"]].size
 
     def weight(self, name: str) -> np.ndarray:
         """A weight as a read-only array in the mapping."""
@@ -144,7 +125,7 @@ class Artifact:
             return self.manifest["entries"][name]
 
     def _member(self, name: str) -> np.ndarray:
-        member = self._members[name]
+        member = self.members[name]
         return self._bytes[member.offset : member.offset + member.size]
 
 

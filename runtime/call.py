@@ -1,7 +1,6 @@
 """Calls with arrays: checks, output allocation, copies where an array cannot be used as it is, and the native call.
 
-Shapes, strides and element types that were seen before are taken by native code (array_entry.py). Everything else goes
-through `Caller.general`, which takes everything and explains errors.
+What was seen before is called by native code (array_entry.py); `Caller.general` takes everything and explains errors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Machine code that NVIDIA's driver made of PTX, kept on disk: where there is no `ptxas`, a kernel is compiled once.
 
-A file for each kernel, below the cache directory, named by a hash of the PTX, the device's capability and the driver's
-version; `lamina cache` counts, bounds and clears them with the compiler's. Whatever goes wrong with files, and where
-others could have written them, the driver compiles again.
+A file for each kernel lies in the cache directory, named by a hash of the PTX, the device's capability and the driver's
+version. Where one cannot be read, or others could have written it, the driver compiles again.
 """
 
 from __future__ import annotations

@@ -66,11 +66,7 @@ class Device(gpu_device.Device):
 
     def __init__(self, index: int):
         cu = driver()
-        count = ctypes.c_int()
-        check(cu.cuDeviceGetCount(ctypes.byref(count)), "counting devices")
-        if not 0 <= index < count.value:
-            raise NoDeviceError(f"there is no device cuda:{index}; this machine has {count.value} GPU(s)")
-        self.index = index
+        super().__init__(index, cu.cuDeviceGetCount, "NVIDIA")
         handle = ctypes.c_int()
         check(cu.cuDeviceGet(ctypes.byref(handle), index), f"opening cuda:{index}")
         self._handle = handle
@@ -107,7 +103,7 @@ class Device(gpu_device.Device):
         if current.value != self._context.value:
             check(driver().cuCtxSetCurrent(self._context), f"using {self}")
 
-    # -- code ------------------------------------------------------------------------------------------------------
+    # -- code --------
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load PTX or a cubin; see Module."""
         ptx, cubin = code
@@ -138,14 +134,6 @@ class Device(gpu_device.Device):
     def preference(self, target: str) -> Any:
         """The newest architecture, and of that the one with all features."""
         return int(target.removeprefix("sm_").rstrip("a")), target.endswith("a")
-
-    # -- memory ----------------------------------------------------------------------------------------------------
-    def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
-        if size:
-            code = driver().cuMemcpyAsync(
-                ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)
-            )
-            check(code, f"copying {size} bytes")
 
 
 class KernelNode(ctypes.Structure):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .arrays import is_row_major, row_major
 from .errors import LaminaRuntimeError, WrongDeviceError
@@ -114,8 +113,7 @@ class _Exchange(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True)
-class Exchanged:
+class Exchanged(NamedTuple):
     """What an array's class tells natively, and the addresses of the functions that tell it."""
 
     shape: tuple[int, ...]

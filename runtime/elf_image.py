@@ -7,8 +7,7 @@ of two kinds; and no constructors, no thread-local data:
     *(base + place) = address of a function      in the global offset table
 
 Memory is writable while it is filled and then what each segment asks for, never writable and executable at once. So macOS
-loads them too, whose own loader takes no ELF: as CPython's and LLVM's JITs do, without MAP_JIT, which is for pages that
-change while they run. Kernels make instruction caches coherent when pages become executable; macOS must be asked.
+loads them too, without MAP_JIT, which is for pages that change while they run, but must be told to flush instruction caches.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A builtin of the METH_FASTCALL form is `PyObject *f(PyObject *self, PyObject **args, Py_ssize_t n)`. Its `self` is a bytes
 object whose content is the address of the table: addresses of functions, what the arguments must be, memoised sizes.
-A table knows one call, or calls of all sizes where native code computes its words; a `Chain` is several of them, each of
-which calls the next where its checks fail, and at the end Python:
+A table knows one call, or calls of all sizes; in a `Chain` each calls the next where its checks fail, and at the end Python:
 
     call ─▶ table 0 ─ other sizes ─▶ table 1 ─ … ─▶ slow(*args), which may `fill` a table for the next such call
 

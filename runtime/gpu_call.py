@@ -1,7 +1,6 @@
 """Calls of a program on a GPU with arrays: checks, allocation, copies where an array cannot be used as it is.
 
-Arrays that were seen before go through native code (gpu_entry.py). Everything else goes through `GpuCaller.general`,
-which takes everything and explains errors.
+What was seen before is called by native code (gpu_entry.py); `GpuCaller.general` takes everything and explains errors.
 """
 
 from __future__ import annotations

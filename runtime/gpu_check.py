@@ -1,7 +1,7 @@
 """The launch tables of a program for a GPU, checked when it is loaded: what a kernel is given must be what it names.
 
-A file whose hashes are right may have been made wrongly, and a kernel with another's pointers writes anywhere. Fields that
-are missing or of other types are errors of Python's that `artifact.reading` explains.
+A kernel with another's pointers writes anywhere. Fields that are missing or of other types are errors of Python's that
+`artifact.reading` explains.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .cuda import TENSOR_MAP_TYPES
 from .errors import ArtifactError
 
-_MAP_TYPES = ("u8", "i8", "i32", "f16", "f32", "f64", "bf16", "tf32")
 _MOST_THREADS = 1024  # of a block, on all GPUs
 _MOST_SHARED = 256 << 10  # bytes of a block, more than any GPU has
 _MOST_BOX = 256  # elements of a side
@@ -62,7 +62,7 @@ def _is_map(entry: Mapping[str, Any], most: Mapping[str, int]) -> bool:
     shape = 0 < rank <= _MOST_DIMS and len(entry["strides"]) == rank - 1 and len(box) == sides
     whole = not windows or [len(w) for w in windows] == [rank - 2] * len(_WINDOW) and rank > 2
     base, buffers = entry["base"], {k: most[k] for k in ("buffer", "scratch")}
-    fits = all(0 < b <= _MOST_BOX for b in box) and entry["type"] in _MAP_TYPES
+    fits = all(0 < b <= _MOST_BOX for b in box) and entry["type"] in TENSOR_MAP_TYPES
     return shape and whole and fits and _is_there(base, buffers)
 
 

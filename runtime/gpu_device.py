@@ -6,16 +6,20 @@ import ctypes
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .entry import addresses
-from .errors import DeviceError, DeviceMemoryError, WrongDeviceError
+from .errors import DeviceError, DeviceMemoryError, NoDeviceError, WrongDeviceError
+
+if TYPE_CHECKING:
+    from .cuda import TensorMap
 
 # (function, grid x y z, block x y z, dynamic shared memory, stream, parameters, None) -> error code
 Launch = Callable[..., int]
 D = TypeVar("D")
 _opening = threading.Lock()
 _HOST_PORTABLE_MAPPED = 3  # flags of host memory, the same in CUDA and HIP
+_NO_DEVICE = 100  # an error's number, the same in CUDA and HIP
 _GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
 # what native entries call (gpu_table.DRIVER_SLOTS), by CUDA's names
 FUNCTIONS = {
@@ -91,16 +95,6 @@ def memory_pool(device: Device) -> int:
     return made.value or 0
 
 
-class TensorMap(Protocol):
-    """A descriptor that a kernel takes by value, at `address`; `base` is the tensor's."""
-
-    address: int
-    base: int
-
-    def point_to(self, base: int) -> None:
-        """Let the tensor start at `base`."""
-
-
 class Module:
     """Code on a device."""
 
@@ -124,10 +118,22 @@ class Device(ABC):
     dlpack: int
     prefix: str  # of the driver's functions
     names: Mapping[str, str] = {}  # CUDA's name of a function → the driver's, where it is another
+    copy_kind: tuple[int, ...] = ()  # what its MemcpyAsync takes besides
     index: int
     sms: int  # multiprocessors
     context: int  # what `current_context` of the driver (gpu_table.py) finds when the device is current
     pool: int  # the memory pool that `take` takes from
+
+    def __init__(self, index: int, count_devices: Callable[[Any], int], maker: str):
+        count = ctypes.c_int()
+        code = count_devices(ctypes.byref(count))
+        if code != _NO_DEVICE:
+            self.check(code, "counting devices")
+        if not 0 <= index < count.value:
+            raise NoDeviceError(
+                f"there is no device {self.kind}:{index}; this machine has {count.value} {maker} GPU(s)"
+            )
+        self.index = index
 
     @abstractmethod
     def use(self) -> None:
@@ -143,7 +149,7 @@ class Device(ABC):
     def check(code: int, what: str) -> None:
         """Raise the DeviceError of a failed call."""
 
-    # -- code ------------------------------------------------------------------------------------------------------
+    # -- code --------
     @abstractmethod
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load what the container of kernel `name` holds for the device."""
@@ -194,7 +200,7 @@ class Device(ABC):
         """How good `target` is for this device, to be compared with others that run here."""
         return target
 
-    # -- memory ----------------------------------------------------------------------------------------------------
+    # -- memory --------
     def allocate(self, size: int, stream: int = 0) -> Memory:
         """Uninitialised device memory, in the order of `stream`; freed in that order when the object goes."""
         return Memory(self, size, stream)
@@ -203,9 +209,12 @@ class Device(ABC):
         """`count` int32 in host memory that the device can write."""
         return StatusWords(self, count)
 
-    @abstractmethod
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device and host memory, either way, in the order of `stream`."""
+        if size:
+            function, where = getattr(self.driver(), self.prefix + "MemcpyAsync"), map(ctypes.c_void_p, (to, source))
+            code = function(*where, ctypes.c_size_t(size), *self.copy_kind, ctypes.c_void_p(stream))
+            self.check(code, f"copying {size} bytes")
 
     def take(self, size: int, stream: int) -> int:
         """The pointer of new device memory, in whole granules: kernels may read the last one of a buffer to its end."""

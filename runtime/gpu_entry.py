@@ -1,9 +1,8 @@
 """Calls of artifacts on GPUs through native code: the tables behind the entry that artifacts carry for hosts.
 
-`bind(caller, address)` is a function of `(stream, *arguments)` that means `caller.general`. A call with arrays of shapes
-and element types that were seen before is checked, its results allocated and its kernels launched by machine code
-(compiler/native/gpu_entry_ir.py). Arguments are taken natively if they are DeviceArrays, or of a class that tells by functions
-of C what DLPack would (`__dlpack_c_exchange_api__`; torch from 2.10 on). Everything else goes to `general`.
+`bind(caller, address)` means `caller.general`. Of shapes and element types that were seen before, a call is checked, its
+results allocated and its kernels launched by machine code (compiler/native/gpu_entry_ir.py), if arguments are DeviceArrays
+or of a class that tells by functions of C what DLPack would (`__dlpack_c_exchange_api__`; torch from 2.10 on).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A graph of a walk, CUDA's or HIP's: one call of the driver launches all of it.
 
-The nodes run one after another, or overlap, as the launches would. Their parameters point into the walk's table: who launches the
-graph with other pointers sets the nodes that read them first (`parameters`, `cuGraphExecKernelNodeSetParams`). So inputs
-need no copies, and results lie in memory of their own.
+Nodes run one after another, or overlap, as the launches would. Their parameters point into the walk's table: before a launch
+with other pointers the nodes that read them are set anew. So inputs need no copies, and results have memory of their own.
 """
 
 from __future__ import annotations

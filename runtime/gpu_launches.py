@@ -19,11 +19,7 @@ GRAPH_LAUNCHES = 2
 
 
 class Launches:
-    """What is launched for one tuple of sizes: `words` of the table, which this object keeps alive.
-
-    With `graphs`, a walk of several kernels and no copies is launched as a graph, whose nodes get the pointers that
-    differ from the last call's.
-    """
+    """`words` of the table for one tuple of sizes, which this object keeps alive; with `graphs`, of a graph where one suits."""
 
     def __init__(self, device: Device, walk: Walk, graphs: bool):
         self.walk, self.graph = walk, None

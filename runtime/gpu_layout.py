@@ -3,8 +3,7 @@
     layout = Layout(plan, spaces, symbols, device, kernel, name)
     walk = layout.walk(values of the symbols, status pointer)
 
-A new tuple of sizes costs an evaluation of the plan's sizes, which are one function, one of each kernel's for each tuple
-that it gets (layers share theirs), and an arena; nothing is parsed or looked up again.
+A new tuple of sizes costs one evaluation of the plan's sizes, one of each kernel's for each tuple that it gets, and an arena.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """A program on a GPU: the plan walked launch by launch, on raw device pointers.
 
-    program = GpuProgram(manifest, image, cuda.device(0))
-    constants = program.initialize(weight pointers)
-    prepared = program.prepare(symbols)
-    program.run(prepared, inputs, outputs, constants, stream=stream)
-
-A call fills a table of pointers and enqueues launches that read it (`gpu_walk.py`). A failed run-time check leaves its
-code in memory of the host and is raised by the next call, or by `check_status` after a synchronisation.
+It is used as a LoadedProgram (program.py), and on a stream. A call fills a table of pointers and enqueues launches that read
+it (gpu_walk.py). A failed run-time check is raised by the next call, or by `check_status` after a synchronisation.
 """
 
 from __future__ import annotations
@@ -62,7 +57,7 @@ class GpuProgram(PlannedProgram):
         stages = (stage for header, _ in self._code.values() for stage in header["stages"])
         return any("steps" in entry for stage in stages for entry in stage["tma"])
 
-    # -- calls -----------------------------------------------------------------------------------------------------
+    # -- calls --------
     def initialize(
         self, weights: Sequence[int], owners: Sequence[Any] = (), stream: int = 0, allocate: Allocate | None = None
     ) -> Constants:
@@ -128,7 +123,7 @@ class GpuProgram(PlannedProgram):
             walk.launch(self.device, stream)
         del memory  # freed in the stream's order
 
-    # -- preparation -----------------------------------------------------------------------------------------------
+    # -- preparation --------
     def walk(self, symbols: tuple[int, ...], whole: bool = False) -> Walk:
         """A new walk of one call for symbol values `symbols` (see Layout.walk); its status words are this program's."""
         return self.layout.walk(symbols, self.status.pointer, whole)

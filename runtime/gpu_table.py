@@ -1,8 +1,7 @@
 """The tables by which native code launches programs on GPUs: what Python writes and the code of entries reads.
 
 `LAUNCH_SLOTS` are in the tables of all such entries (`compiler/native/gpu_launch_ir.py`), torch's too; `SLOTS` are the table of the
-entry that artifacts carry (`compiler/native/gpu_entry_ir.py`). The layout is part of that entry's name: code and runtime that
-were made at different times find each other only if they agree.
+entry that artifacts carry (`compiler/native/gpu_entry_ir.py`), whose name is that of the layout.
 """
 
 from __future__ import annotations

@@ -13,10 +13,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import LaminaRuntimeError
-from .gpu_device import Device, TensorMap
+from .gpu_device import Device
+
+if TYPE_CHECKING:
+    from .cuda import TensorMap
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """AMD's HIP runtime through ctypes: devices, code, memory, launches. Only `libamdhip64` is needed.
 
-The same interface as `cuda.py` (`gpu_device.Device`). HIP has no contexts to keep: a thread chooses its device. Every
-call is checked; what fails is a DeviceError (errors.py) that says what to do.
+The interface is that of `cuda.py` (`gpu_device.Device`). HIP has no contexts to keep: a thread chooses its device.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from . import dlpack, gpu_device
 from .errors import NoDeviceError, OldDriverError, WrongDeviceError
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
-_BAD_IMAGE, _NO_DEVICE, _NO_BINARY = 200, 100, 209
+_BAD_IMAGE, _NO_BINARY = 200, 209
 # a device stands for the context that HIP does not have
 _NAMES = {
     "CtxGetCurrent": "GetDevice",
@@ -83,18 +82,12 @@ def architecture(full: str) -> str:
 class Device(gpu_device.Device):
     """One GPU."""
 
-    kind, arch, dlpack, prefix, names = "hip", "amdgcn", dlpack.ROCM, "hip", _NAMES
+    kind, arch, dlpack, prefix, names, copy_kind = "hip", "amdgcn", dlpack.ROCM, "hip", _NAMES, (_COPY_DEFAULT,)
     check = staticmethod(check)
 
     def __init__(self, index: int):
         hip = driver()
-        count = ctypes.c_int()
-        code = hip.hipGetDeviceCount(ctypes.byref(count))
-        if code != _NO_DEVICE:
-            check(code, "counting devices")
-        if not 0 <= index < count.value:
-            raise NoDeviceError(f"there is no device hip:{index}; this machine has {count.value} AMD GPU(s)")
-        self.index = index
+        super().__init__(index, hip.hipGetDeviceCount, "AMD")
         properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
         check(hip.hipGetDevicePropertiesR0600(properties, index), f"opening hip:{index}")
         self.name, full = (
@@ -118,7 +111,7 @@ class Device(gpu_device.Device):
     def use(self) -> None:
         check(driver().hipSetDevice(self.index), f"using {self}")
 
-    # -- code ------------------------------------------------------------------------------------------------------
+    # -- code --------
     def module(self, code: Sequence[bytes], name: str) -> Module:
         """Load a code object."""
         (image,) = code
@@ -135,18 +128,6 @@ class Device(gpu_device.Device):
         """Code objects run on one kind of chip only."""
         if target != self.chip:
             raise WrongDeviceError(f"the code is for {target}, and {self} cannot run it; compile for {self.chip}")
-
-    # -- memory ----------------------------------------------------------------------------------------------------
-    def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
-        if size:
-            code = driver().hipMemcpyAsync(
-                ctypes.c_void_p(to),
-                ctypes.c_void_p(source),
-                ctypes.c_size_t(size),
-                _COPY_DEFAULT,
-                ctypes.c_void_p(stream),
-            )
-            check(code, f"copying {size} bytes")
 
 
 class KernelNode(ctypes.Structure):

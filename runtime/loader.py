@@ -1,7 +1,7 @@
 """Load a shared object from memory, for as long as the process lives.
 
-We map it ourselves (elf_image.py). Where a process may not make its memory executable (SELinux without `execmem`,
-systemd's MemoryDenyWriteExecute), Linux's own loader opens it as a temporary file. No symbol is seen by others.
+We map it (elf_image.py), or, where a process may not make its memory executable (SELinux without `execmem`, systemd's
+MemoryDenyWriteExecute), Linux's loader opens a temporary file. No symbol is seen by others.
 """
 
 from __future__ import annotations

@@ -34,10 +34,6 @@ def _mod(a: int, b: int) -> int:
     return a % (b or 1)
 
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult)
-_FUNCTIONS = ("floordiv", "mod", "max", "min")
-
-
 def _parse(text: str, symbols: frozenset[str]) -> ast.expr:
     try:
         body = ast.parse(text, mode="eval").body
@@ -59,10 +55,10 @@ def _check(node: ast.expr, symbols: frozenset[str], text: str) -> None:
             )
         case ast.UnaryOp(op=ast.USub(), operand=x):
             _check(x, symbols, text)
-        case ast.BinOp(left=a, op=op, right=b) if isinstance(op, _OPERATORS):
-            _check(a, symbols, text)
-            _check(b, symbols, text)
-        case ast.Call(func=ast.Name(id=f), args=[a, b], keywords=[]) if f in _FUNCTIONS:
+        case (
+            ast.BinOp(left=a, op=ast.Add() | ast.Sub() | ast.Mult(), right=b)
+            | ast.Call(func=ast.Name(id="floordiv" | "mod" | "max" | "min"), args=[a, b], keywords=[])
+        ):
             _check(a, symbols, text)
             _check(b, symbols, text)
         case _:

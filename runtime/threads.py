@@ -8,8 +8,7 @@ The first of these that is there:
 
 In a forked child, torch's and OpenMP's threads are gone and a region would wait for them for ever. Under torch it runs
 serially there (torch's own ops must, too); otherwise on our own pool, which is simply started again.
-`LAMINA_NUM_THREADS` sets the number of threads; otherwise torch's setting, OpenMP's, or the CPUs this process may use.
-`LAMINA_THREADS=serial|pool|gomp|torch` names a provider.
+`LAMINA_NUM_THREADS` and `LAMINA_THREADS` (README) say otherwise.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ knows, as constants and inline functions: where weights are in the artifact's fi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -146,6 +147,12 @@ _CALL_INIT = """\
 """
 
 
+def _weight_offset(artifact: Artifact, name: str) -> int:
+    """Where a weight, which must be whole, starts in the file."""
+    artifact.weight_bytes(name)
+    return artifact.members[artifact.manifest["weights"][name]["file"]].offset
+
+
 def c_header(artifact: Artifact, entry: str, target: str, library: str) -> str:
     """The text of `lamina.h` for one program of an artifact; `library` is what its shared object will be called."""
     manifest, _ = artifact.program(entry, target)
@@ -174,8 +181,8 @@ def c_header(artifact: Artifact, entry: str, target: str, library: str) -> str:
         output_elements="".join(
             f"    case {i}: return {_product(b['shape'])};\n" for i, b in enumerate(plan["buffers"])
         ),
-        file_size=artifact.size,
-        weight_offsets=_numbers([artifact.weight_offset(w["name"]) for w in plan["weights"]]),
+        file_size=os.path.getsize(artifact.path),
+        weight_offsets=_numbers([_weight_offset(artifact, w["name"]) for w in plan["weights"]]),
         weights=len(plan["weights"]),
         persistent_offsets=_numbers(offsets),
         persistents=len(persistent),

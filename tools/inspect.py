@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def inspect_command(artifact: str, as_json: bool, launches: bool) -> None:
 def describe(artifact: Artifact, launches: bool) -> Iterator[str]:
     """The manifest for people, line by line."""
     manifest = artifact.manifest
-    yield f"made by {manifest['producer']}, schema {manifest['schema']}, {bytes_text(artifact.size)}"
+    yield f"made by {manifest['producer']}, schema {manifest['schema']}, {bytes_text(os.path.getsize(artifact.path))}"
     for name, entry in manifest["entries"].items():
         programs = entry["programs"]
         plan = next(iter(programs.values()))["plan"]
@@ -50,12 +51,12 @@ def describe(artifact: Artifact, launches: bool) -> Iterator[str]:
         for target, program in programs.items():
             count = len(program["plan"]["launches"])
             needs = f", needs {' '.join(program['flags'])}" if program["flags"] else ""
-            code = bytes_text(artifact.code_bytes(name, target))
+            code = bytes_text(artifact.members[program["code"]].size)
             yield f"  {target}: {count} launches, {code} of code{needs}"
             if launches:
                 yield from map(_launch, itertools.count(), program["plan"]["launches"])
-    if artifact.hosts:
-        yield f"GPUs are launched natively from {', '.join(artifact.hosts)}, elsewhere by Python"
+    if hosts := manifest.get("hosts"):
+        yield f"GPUs are launched natively from {', '.join(hosts)}, elsewhere by Python"
     weights = manifest["weights"]
     stored = sum(artifact.weight_bytes(name).size for name in {w["file"]: name for name, w in weights.items()}.values())
     yield f"{len(weights)} weights" + (f", {bytes_text(stored)}:" if weights else "")

@@ -78,7 +78,7 @@ def test_errors_of_the_driver_have_classes(function, code, kind, message, compil
 
 def test_a_device_that_does_not_fit_is_named(compiled, monkeypatch):
     FakeDriver(capability=(7, 5)).install(monkeypatch)
-    with pytest.raises(NoDeviceError, match="no device cuda:3; this machine has 1 GPU"):
+    with pytest.raises(NoDeviceError, match="no device cuda:3; this machine has 1 NVIDIA GPU"):
         cuda.device(3)
     with pytest.raises(WrongDeviceError, match="too old; compute capability 8.0"):
         load(compiled)
