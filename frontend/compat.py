@@ -21,8 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.utils.checkpoint import CheckpointPolicy
 
-__all__ = ["aot_module_simplified", "min_cut_rematerialization_partition"]
+__all__ = ["aot_module_simplified"]
 
 
 def allows_tf32() -> bool:
@@ -83,6 +84,38 @@ def own_tensors(gm: torch.fx.GraphModule) -> list[torch.Tensor]:
     """The tensors that a Dynamo graph holds itself (an optimiser's parameters and state): its first arguments to AOTAutograd."""
     found: list[torch.Tensor] = [t for _, t in gm.named_parameters(remove_duplicate=False)]
     return found + [t for _, t in gm.named_buffers(remove_duplicate=False)]
+
+
+def partition(joint: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
+    """Split a joint graph into forward and backward by torch's minimal cut.
+
+    What the forward graph computes of the old value of an argument that it writes is kept where gradients need it:
+    torch (2.13) lets the backward graph compute it again, by then from the new value.
+    """
+    nodes = [n for n in joint.graph.nodes if n.op != "output"]
+    after: set[torch.fx.Node] = set()  # of tangents: the backward graph
+    for node in nodes:
+        if node.name.startswith("tangents") or not after.isdisjoint(node.all_input_nodes):
+            after.add(node)
+    needed: set[torch.fx.Node] = set()  # in it
+    for node in reversed(nodes):
+        if node not in after and not (after.isdisjoint(node.users) and needed.isdisjoint(node.users)):
+            needed.add(node)
+    for node in nodes:
+        if node.target is torch.ops.aten.copy_.default and node not in after:
+            for reader in needed.intersection(_readers(node.args[0])):
+                reader.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return min_cut_rematerialization_partition(joint, inputs, **options)
+
+
+def _readers(value: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """What reads the elements of a node, also through views."""
+    for user in value.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is not None and any(r.alias_info and not r.alias_info.is_write for r in schema.returns):
+            yield from _readers(user)
+        else:
+            yield user
 
 
 def has_composed_tensors(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:

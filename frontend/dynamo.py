@@ -114,7 +114,7 @@ def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, w
             fw_compiler=compilation.compiler("forward", whole),
             bw_compiler=compilation.compiler("backward", whole),
             inference_compiler=compilation.compiler("inference", whole),
-            partition_fn=compat.min_cut_rematerialization_partition,
+            partition_fn=compat.partition,
             decompositions={} if whole else recomputed.decompositions(),
             keep_inference_input_mutations=True,
         )

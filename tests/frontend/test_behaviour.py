@@ -137,6 +137,23 @@ def test_batch_norm_statistics():
     check(nn.BatchNorm1d(8), X, grad=True)
 
 
+def test_gradients_of_what_comes_of_a_buffer_before_it_is_written():
+    """torch's own partitioner lets the backward graph compute `scale + 1` again, of the new scale."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.full((8,), 0.5))
+            self.register_buffer("scale", torch.arange(8.0))
+
+        def forward(self, x):
+            old = self.scale.view(2, 4).t().exp().reshape(8)
+            self.scale.add_(1)
+            return (x * self.weight * self.scale).sin() * old.cos() * self.weight
+
+    check(Net(), X, grad=True)
+
+
 def test_autocast_region():
     def f(x):
         with torch.autocast("cpu", torch.bfloat16):
