@@ -151,12 +151,40 @@ class Emission:
                 self._store(nest.full, dims.substitute(nest.flat, last), ev)
             return
         loop, *others = loops
+        if len(nest.full) == 1 and not others and not nest.in_turn and not self._ahead and nest.lanes == 1:
+            value = self.graph.results[nest.full[0]]
+            index = ev.ranges.delinearize(nest.flat, self.graph.shape(value))
+            self._parts(nest, ev, loop, value, tuple(map(ev.ranges.simplify, index)))
+            return
         if self._ahead and not others:
             opened = asking_for_next_row(self.b, loop, self._ahead, nest.interleave)
         else:
             opened = self.b.loop(loop.name, 0, loop.extent, interleave=0 if others else nest.interleave)
         with opened:
             self._loops(nest, ev, others)
+
+    def _parts(self, nest: Nest, ev: Evaluator, loop: Loop, value: ir.Value, at: tuple[Dim, ...]) -> None:
+        """The innermost loop, which stores `value` at `at`: one for each part of a concatenation along another dim.
+
+        Which part it is in is then asked once a row, and each loop is one that LLVM vectorises.
+        """
+        op = self.graph.owner(value)
+        if op is not None and op.name == "tensor.empty":  # below the last part there is nothing
+            return
+        if op is not None and op.name == "tensor.insert_slice" and value not in ev.known:
+            source, target = list(op.operands)[:2]
+            conditions, inner = ev.inserted(op, at)
+            if conditions and not any(loop.name in dims.symbols(c) for c in conditions):
+
+                def part(of: ir.Value, where: tuple[Dim, ...]) -> list[ir.Value]:
+                    self._parts(nest, ev, loop, of, where)
+                    return []
+
+                there = lambda: part(source, tuple(inner))
+                self.b.branch(ev.all_nonnegative(conditions), [], there, lambda: part(target, at))
+                return
+        with self.b.loop(loop.name, 0, loop.extent, interleave=nest.interleave):
+            ev.store(self.outputs[nest.full[0]], nest.flat, ev.at(value, at))
 
     def _tiles(self, nest: Nest, cross: Loop, last: Loop) -> None:
         """A block of rows of `cross` against all of `last`, in square tiles of one vector register."""

@@ -153,9 +153,18 @@ class Walk:
         return self.at(op.operands[0], source)
 
     def _tensor_insert_slice(self, op: ir.Operation, value: ir.Value, at: Index) -> Any:
-        offsets, sizes, strides = slice_operands(self.graph, op, 2)
         source, target = list(op.operands)[:2]
-        dropped = dropped_dims(sizes, ir.RankedTensorType(source.type))
+        open_, inner = self.inserted(op, at)
+        if not open_:
+            return self.at(source, inner)
+        if any(self.ranges.nonnegative(-1 - c) for c in open_):
+            return self.at(target, at)
+        return self.choose(open_, lambda: self.at(source, inner), lambda: self.at(target, at), value, at)
+
+    def inserted(self, op: ir.Operation, at: Index) -> tuple[list[Dim], list[Dim]]:
+        """What is to be at least 0 (of that which is not known to be) for `at` to lie in an inserted slice; where in it."""
+        offsets, sizes, strides = slice_operands(self.graph, op, 2)
+        dropped = dropped_dims(sizes, ir.RankedTensorType(op.operands[0].type))
         conditions: list[Dim] = []
         inner: list[Dim] = []
         for d, (i, o, n, s) in enumerate(zip(at, offsets, sizes, strides)):
@@ -166,12 +175,7 @@ class Walk:
             conditions += [i - o, n - 1 - local]
             if d not in dropped:
                 inner.append(local)
-        open_ = [c for c in map(self.ranges.simplify, conditions) if not self.ranges.nonnegative(c)]
-        if not open_:
-            return self.at(source, inner)
-        if any(self.ranges.nonnegative(-1 - c) for c in open_):
-            return self.at(target, at)
-        return self.choose(open_, lambda: self.at(source, inner), lambda: self.at(target, at), value, at)
+        return [c for c in map(self.ranges.simplify, conditions) if not self.ranges.nonnegative(c)], inner
 
     # -- bodies ----------------------------------------------------------------------------------------------------
     def _generic(self, g: Generic, at: Index) -> list[Any]:

@@ -199,9 +199,11 @@ class _Kernel:
         attributes["arg_attrs"] = ir.ArrayAttr.get([noalias] * (self.count + 1) + [none] * (len(self.symbols) + 2))
         attributes["sym_name"] = ir.StringAttr.get(self.name + ".body")
         attributes["sym_visibility"] = ir.StringAttr.get("private")
+        # one copy of it is compiled: inlined into NAME.range it would be two, and lose that its arguments do not alias
+        attributes["llvm.linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
         kind = ir.StringAttr(attributes["lamina.kind"]).value if "lamina.kind" in attributes else ""
-        if kind in MARKS:
-            attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(MARKS[kind])])
+        marks = ["noinline", *([MARKS[kind]] if kind in MARKS else [])]
+        attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(mark) for mark in marks])
         for key in [a.name if hasattr(a, "name") else a for a in attributes]:
             if key.startswith("lamina."):
                 del attributes[key]

@@ -1,4 +1,4 @@
-"""What LLVM is told of kernels: products leave it no addresses to rewrite, parts of a concatenation become loops."""
+"""What LLVM is told of kernels: products leave it no addresses to rewrite, parts of a concatenation are loops."""
 
 import pytest
 from mlir import ir
@@ -32,11 +32,19 @@ def test_kinds_are_marked(kind: str) -> None:
 
 
 def test_parts_of_a_concatenation_are_vectorised() -> None:
-    """Rows at positions, squared, beside others: reading a position is safe in its own part only."""
+    """Rows at positions, beside others, squared: reading a position is safe in its own part only."""
     g = Graph()
     x = g.add_input("x", TensorType("f32", (4, 8, 128)))
     places = g.add_input("places", TensorType("i32", (16,)))
     other = g.add_input("other", TensorType("f32", (2, 16, 128)))
-    rows = g.add("index", x, places, dims=(1,), wrap=False, checked=False)
-    g.add_output(g.add("concat", g.add("mul", rows, rows), other, dim=0))
+    joined = g.add("concat", g.add("index", x, places, dims=(1,), wrap=False, checked=False), other, dim=0)
+    g.add_output(g.add("mul", joined, joined))
     assert "vmulps" in show_ir(g, "asm", "x86-64-v3")
+
+
+def test_each_part_of_a_concatenation_is_a_loop() -> None:
+    """As of the steps of a recurrent layer, which had the place of each element among 32 parts asked."""
+    g = Graph()
+    steps = [g.add_input(f"x{i}", TensorType("f32", (8, 1, 128))) for i in range(32)]
+    g.add_output(g.add("concat", *steps, dim=1))
+    assert show_ir(g, "loops", "x86-64-v3").count("scf.for") == 1 + 32
