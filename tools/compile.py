@@ -11,7 +11,7 @@ import click
 from ..compiler import levels
 from ..compiler.options import NUMERICS
 from .aside import aside
-from .files import bytes_text, read_text
+from .files import bytes_text, read_text, writing
 from .observing import observed, observer_of, report
 
 if TYPE_CHECKING:
@@ -123,9 +123,11 @@ def write_level(file, target, output, start, stop, kernel, plain, numerics, is_m
     if isinstance(result, bytes):
         if not output and sys.stdout.isatty():
             raise click.UsageError("an object is binary; say where it goes: -o FILE")
-        Path(output).write_bytes(result) if output else sys.stdout.buffer.write(result)
+        with writing(output or "standard output"):
+            Path(output).write_bytes(result) if output else sys.stdout.buffer.write(result)
     elif output:
-        Path(output).write_text(result)
+        with writing(output):
+            Path(output).write_text(result)
     else:
         click.echo(result, nl=not result.endswith("\n"))
     report(observer)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -16,6 +18,16 @@ def read_text(file: str) -> str:
         raise click.ClickException(
             f"{file} is not text: IR and records are; a model (.pt2) is for `lamina compile`, without --from"
         ) from None
+
+
+@contextlib.contextmanager
+def writing(file: str | Path) -> Iterator[None]:
+    """Let an error name the file: a write to a full disk says only that the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
 
 
 def bytes_text(count: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from .aside import aside
-from .files import read_text
+from .files import read_text, writing
 from .observing import observed, observer_of, report
 
 
@@ -48,7 +50,11 @@ def run_passes(file, passes, run_reproducer, output, generic, locations, observi
     module = parse_module(text, file, context(), level)
     run(module, passes or "", observer)
     printed = module.operation.get_asm(enable_debug_info=locations, print_generic_op_form=generic)
-    click.echo(printed, nl=not printed.endswith("\n"), file=open(output, "w") if output else None)
+    if output:
+        with writing(output):
+            Path(output).write_text(printed if printed.endswith("\n") else printed + "\n")
+    else:
+        click.echo(printed, nl=not printed.endswith("\n"))
     report(observer)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .arrays import entry_option, fill_inputs, read_inputs, size_option, target_option
+from .files import writing
 
 
 @click.command("run")
@@ -45,7 +46,8 @@ def run_command(artifact, files, random, sizes, seed, output, check, entry, targ
     for name, value in results.items():
         click.echo(f"{name}: {describe(value)}")
     if output:
-        np.savez(output, **results)
+        with writing(output), open(output, "wb") as file:  # savez would add .npz to another name
+            np.savez(file, **results)
     if check:
         compare(check, inputs, results)
 

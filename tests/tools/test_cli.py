@@ -124,6 +124,12 @@ def test_opt_times_and_prints_to_standard_error(lamina):
     assert "// after" not in done.stdout
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full disk")
+@pytest.mark.parametrize("command", [("opt", "k.mlir", "-p", "cse"), ("compile", "k.mlir", "--to", "loops")])
+def test_a_full_disk_is_named(lamina, command):
+    assert lamina(*command, "-o", "/dev/full", status=1).stderr == "lamina: error: /dev/full: No space left on device\n"
+
+
 def test_print_after_a_misspelt_pass(lamina):
     error = lamina("opt", "k.mlir", "-p", "lamina-cse", "--print-after", "lamina-reinplac", status=2).stderr
     assert "there is no pass 'lamina-reinplac'; did you mean lamina-reinplace" in error
