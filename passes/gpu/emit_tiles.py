@@ -29,7 +29,7 @@ from .unaligned_loads import MANY_PARTS, VECTOR_BYTES
 SIDE = 64
 SMALL_SIDE = 32  # where larger tiles would be too few
 ENOUGH_TILES = 264  # two for each of 132 multiprocessors
-THREADS = 256
+THREADS, MORE_THREADS = 256, 512  # more where rows begin anywhere
 SHARED = 48 * 1024  # bytes without asking for more
 SHORTEST = 8  # a loop of fewer elements makes tiles that are mostly empty
 
@@ -161,7 +161,8 @@ class Turn:
         along = dims.ceildiv(extent + self.before, self.advance)
         counts = [*(l.extent for l in self.others), dims.ceildiv(self.cross.extent, shape.across), along]
         widest = max(self.width, *(t.vector for t in self.tiles))
-        threads = min(THREADS, shape.across * shape.along // widest)
+        anywhere = self.shifts or any(t.shifts for t in self.tiles)
+        threads = min(MORE_THREADS if anywhere else THREADS, shape.across * shape.along // widest)
         stage = self.kernel.stage(threads, (dims.product(counts), 1, 1))
         b = stage.b
         place = Ranges({"block": dims.product(counts)}).delinearize(b.bind("block", stage.block()), counts)

@@ -1,9 +1,9 @@
 """Rows whose length `n` is known when they are launched: a stage for each way to take them, of which one runs.
 
 short     whole vectors, up to SHORT elements: a wave a row, in registers
-others    a block of THREADS a row, or of LONG_THREADS where those would hold more than HELD elements each: by vectors
-          where n is a multiple of their lanes, else element by element; vectors in registers, unless LONG_HELD elements
-          a thread are too few: then each loop reads them again
+others    a block a row: by vectors where n is a multiple of their lanes, else element by element; vectors in registers,
+          up to HELD or (another stage, with fewer blocks at a time) MOST_HELD elements a thread: each loop reads longer
+          rows again
 
 A grid is an expression over sizes, and a stage whose grid is empty is not launched: `when` of RowStage is 0 or 1.
 """
@@ -21,8 +21,7 @@ from .probe import MOST_LANES
 from .stored import Stored
 
 SHORT = 1024  # elements
-THREADS, HELD = 256, 16  # of another row, and the elements that each may hold
-LONG_THREADS, LONG_HELD = 512, 16  # of longer ones
+THREADS, HELD, MOST_HELD = 256, 16, 32  # of another row, and the elements that each may hold
 
 
 def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
@@ -37,18 +36,18 @@ def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None
         rows.write(wide, SHORT // (kernel.wave * wide.width))
         rows.stage.finish()
     long = _is_long(plan.length) if wide is not None and _is_held(plan) else 0
-    _emit_blocks(RowStage(kernel, stored, plan.count, THREADS, 1 - short - long), given, wide, HELD, longer=False)
+    _emit_blocks(RowStage(kernel, stored, plan.count, THREADS, 1 - short - long), given, wide, HELD)
     if long != 0:
-        _emit_blocks(RowStage(kernel, stored, plan.count, LONG_THREADS, long), given, wide, LONG_HELD, longer=True)
+        _emit_blocks(RowStage(kernel, stored, plan.count, THREADS, long), given, wide, MOST_HELD)
 
 
-def _emit_blocks(rows: RowStage, given: RowForm, wide: RowForm | None, held: int, longer: bool) -> None:
-    """A row for each block of the stage, whose threads may hold `held` elements of it; some rows may be `longer`."""
+def _emit_blocks(rows: RowStage, given: RowForm, wide: RowForm | None, held: int) -> None:
+    """A row for each block of the stage, whose threads may hold `held` elements of it."""
     if wide is None or wide is given:
-        _write(rows, given, held, longer)
+        _write(rows, given, held)
     else:
         whole = _divide(rows, given, wide)
-        write = lambda form: _write(rows, form, held, longer)
+        write = lambda form: _write(rows, form, held)
         rows.stage.b.branch(whole, [], lambda: write(wide), lambda: write(given))
     rows.stage.finish()
 
@@ -96,12 +95,12 @@ def _divide(rows: RowStage, given: RowForm, wide: RowForm) -> ir.Value:
     return b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
 
 
-def _write(rows: RowStage, form: RowForm, held: int, longer: bool) -> list[ir.Value]:
+def _write(rows: RowStage, form: RowForm, held: int) -> list[ir.Value]:
     """Write the results of rows of `form`; threads hold vectors that would be read again, where they can."""
     if form.width == 1 or not _is_held(form.plan):
         return rows.write(form, 0)
     unroll = -(-held // form.width)
-    if not longer:
+    if held == HELD:
         return rows.write(form, unroll)
     b = rows.stage.b
     more, most = b.dim(form.plan.length - 1), b.constant(held * rows.threads, b.index)

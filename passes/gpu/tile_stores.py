@@ -166,8 +166,8 @@ class ShiftedStores(TileStores):
     def _one_by_one(self, ev: TileValues, place: Dim) -> list[ir.Value]:
         """Those lanes of a vector that are in the row."""
         b, last = self.b, self.block.last
+        with b.loop("edge", 0, self.width) as k:
 
-        def lane(k: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             def one() -> list[ir.Value]:
                 single = self._values(1)
                 single.row, single.cross = ev.row, ev.cross
@@ -178,9 +178,7 @@ class ShiftedStores(TileStores):
                 return self._made(single)()
 
             b.branch(self._below(b.dim(place + k), last.extent), [], one)
-            return []
-
-        return b.loop_carried("edge", 0, self.width, [], lane, kept=True)
+        return []
 
     def _below(self, value: ir.Value, end: Dim) -> ir.Value:
         """`0 <= value < end`."""

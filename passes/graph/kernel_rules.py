@@ -173,13 +173,22 @@ class Rules:
         if node.category == "concat":
             return target.concats + group.concats <= _MOST_CONCATS
         if group.concats:
-            return False
+            return node.name == "materialize" and self._keeps_rows(node.inputs[0])
         stretched = any(self.uses.stretches(v, group.members, result) for v in node.inputs)
         if not stretched or (len(group.members) <= _STRETCHED_MEMBERS and all(map(is_cheap, group.members))):
             return True
         size = product(group.space)  # as the scales and shifts that a norm of inference makes of its statistics
         few = isinstance(size, int) and size <= _SCALES and len(group.members) <= _SCALE_MEMBERS
         return self.gpu and few and all(is_quick(n, self.flow.types) for n in group.members)
+
+    def _keeps_rows(self, value: int) -> bool:
+        """True if `value` is an op's result, or that with its dims but the last in another order."""
+        producer = self.flow.producer[value]
+        while producer is not None and producer.category == "view":
+            if producer.name != "permute" or producer.attributes["dims"][-1] != len(producer.attributes["dims"]) - 1:
+                return False
+            producer = self.flow.producer[producer.inputs[0]]
+        return True
 
     def only_read_by(self, group: Group, node: Node, target: Group) -> bool:
         """True if all results of `group` are read by `node`, `target` and the group itself alone."""

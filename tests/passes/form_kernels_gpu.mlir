@@ -72,6 +72,22 @@ func.func @rotary(%x: tensor<64x128xf32>, %s: tensor<64x128xf32>) -> tensor<64x1
   return %6 : tensor<64x128xf32>
 }
 
+// So it is where heads are stored behind positions; columns are turned in tiles, by a kernel of their own.
+// CHECK-LABEL: func.func @stored
+// CHECK: lamina.concat{{.*}}lamina.kernel = 0
+// CHECK: lamina.materialize{{.*}}lamina.kernel = 0
+// CHECK: lamina.concat{{.*}}lamina.kernel = 1
+// CHECK: lamina.materialize{{.*}}lamina.kernel = 2
+func.func @stored(%x: tensor<2x64x32xf32>, %y: tensor<2x64x32xf32>) -> (tensor<64x2x64xf32>, tensor<2x64x64xf32>) {
+  %0 = "lamina.concat"(%x, %y) {dim = 2 : i64} : (tensor<2x64x32xf32>, tensor<2x64x32xf32>) -> tensor<2x64x64xf32>
+  %1 = "lamina.permute"(%0) {dims = array<i64: 1, 0, 2>} : (tensor<2x64x64xf32>) -> tensor<64x2x64xf32>
+  %2 = "lamina.materialize"(%1) : (tensor<64x2x64xf32>) -> tensor<64x2x64xf32>
+  %3 = "lamina.concat"(%y, %x) {dim = 2 : i64} : (tensor<2x64x32xf32>, tensor<2x64x32xf32>) -> tensor<2x64x64xf32>
+  %4 = "lamina.permute"(%3) {dims = array<i64: 0, 2, 1>} : (tensor<2x64x64xf32>) -> tensor<2x64x64xf32>
+  %5 = "lamina.materialize"(%4) : (tensor<2x64x64xf32>) -> tensor<2x64x64xf32>
+  return %2, %5 : tensor<64x2x64xf32>, tensor<2x64x64xf32>
+}
+
 // A product puts parts of its rows between each other as it stores them, by vectors of eight: the phases of a transposed convolution.
 // CHECK-LABEL: func.func @phases
 // CHECK: lamina.linear{{.*}}lamina.kernel = 0
