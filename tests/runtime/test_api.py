@@ -83,6 +83,17 @@ def test_dlpack(model):
     np.testing.assert_array_equal(model(Other(), X)[0], 2 * X)
 
 
+def test_element_types_that_numpy_cannot_read(model):
+    class Other:
+        def __dlpack__(self, **arguments):
+            raise RuntimeError("Unsupported dtype in DLTensor.")
+
+        __dlpack_device__ = X.__dlpack_device__
+
+    with pytest.raises(LaminaRuntimeError, match=r"input 'x': cannot read this Other: .* an array of ml_dtypes.bfloat16"):
+        model(Other(), X)
+
+
 def test_out(model, simple):
     x = np.arange(8, dtype=np.float32)
     expected = x * x + x
