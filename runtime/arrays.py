@@ -70,7 +70,9 @@ def as_array(value: Any, name: str) -> np.ndarray:
         except Exception as error:  # each library raises its own
             typed = "dtype" in str(error)  # numpy has no bf16 and no f8…
             hint = " Pass such elements as an array of ml_dtypes.bfloat16, and f8… as uint8." if typed else ""
-            raise LaminaRuntimeError(f"input '{name}': cannot read this {type(value).__name__}: {error}{hint}") from None
+            raise LaminaRuntimeError(
+                f"input '{name}': cannot read this {type(value).__name__}: {error}{hint}"
+            ) from None
     if hasattr(value, "__array_interface__") or isinstance(value, (bool, int, float)):
         return np.asarray(value)
     raise LaminaRuntimeError(

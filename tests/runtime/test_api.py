@@ -90,7 +90,9 @@ def test_element_types_that_numpy_cannot_read(model):
 
         __dlpack_device__ = X.__dlpack_device__
 
-    with pytest.raises(LaminaRuntimeError, match=r"input 'x': cannot read this Other: .* an array of ml_dtypes.bfloat16"):
+    with pytest.raises(
+        LaminaRuntimeError, match=r"input 'x': cannot read this Other: .* an array of ml_dtypes.bfloat16"
+    ):
         model(Other(), X)
 
 
