@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mlir import ir
@@ -25,7 +26,7 @@ from ...dialects.dims import Dim
 from ..loops.index_algebra import Ranges
 from ..loops.tensor_graph import Generic
 from .block_reduce import reduce_block
-from .column_block import across_slices, place_column, split_block
+from .column_block import OverlappingColumns, across_slices, place_column, split_block
 from .emit_rows import place, rows_per_block, threads_for
 from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from .probe import Probe, choose_width
@@ -44,6 +45,10 @@ COLUMN_BLOCKS, SCALAR_BLOCKS = 528, 2112
 FINAL_SLICES, FINAL_THREADS = 16, 256  # of the stage that combines chunks, along columns and along rows
 ROW_THREADS = 256  # of a block that takes a chunk of a row
 WAVES = 2112  # blocks along rows: sixteen for each of 132 multiprocessors
+LEAST_OVERLAPPING, OVERLAPPING = (
+    256,
+    8,
+)  # results of a row that is no whole number of vectors and is taken in such: of so many
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 
@@ -192,29 +197,52 @@ class _Stages:
         stage.finish()
 
     # -- along columns ---------------------------------------------------------------------------------------------
-    def columns(self) -> None:
-        """Each chunk of neighbouring results by lanes x slices threads."""
-        count, length, g = self.count, self.length, self.generic
-
-        def probe(width: int) -> Probe:
-            ranges = Ranges({"w": dims.floordiv(count, width), LANE: width, "c": length})
-            row = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
-            return self.probe(row, dims.symbol("c"), ranges)
+    def column_width(self) -> tuple[int, bool]:
+        """The results of a thread, and whether they are vectors of which the last in a row overlaps the one before."""
+        count, row = self.count, self.shape[-1] if self.shape else 1
 
         def fits(width: int) -> bool:
             return isinstance(count, int) and count % width == 0 and count >= width * WARP
 
-        width = choose_width([], probe, fits)
-        vectors = count // width if isinstance(count, int) else count
-        read = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in probe(width).loads]
+        width = choose_width([], self.probe_columns, fits)
+        if not isinstance(count, int) or not isinstance(row, int) or row < LEAST_OVERLAPPING or len(self.elements) > 1:
+            return width, False
+        wider = choose_width([], partial(self.probe_columns, overlapping=True), lambda _: True)
+        return (wider, True) if wider >= OVERLAPPING * width else (width, False)
+
+    def column_vectors(self, width: int, overlapping: bool) -> Dim:
+        """The vectors of all results."""
+        if not overlapping:
+            return self.count // width if isinstance(self.count, int) else self.count
+        return self.count // self.shape[-1] * dims.ceildiv(self.shape[-1], width)
+
+    def probe_columns(self, width: int, overlapping: bool = False) -> Probe:
+        """What neighbouring results read for one element."""
+        ranges = Ranges({LANE: width, "c": self.length})
+        lane = dims.symbol(LANE) if width > 1 else 0
+        if overlapping:
+            row, n = ranges.add("row", self.count // self.shape[-1]), self.shape[-1]
+            results = row * n + ranges.add("column", n - (width - 1)) + lane
+        else:
+            results = width * ranges.add("w", dims.floordiv(self.count, width)) + lane
+        return self.probe(results, dims.symbol("c"), ranges)
+
+    def columns(self) -> None:
+        """Each chunk of neighbouring results by lanes x slices threads."""
+        count, length, g = self.count, self.length, self.generic
+        width, overlapping = self.column_width()
+        vectors = self.column_vectors(width, overlapping)
+        probed = self.probe_columns(width, overlapping)
+        read = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in probed.loads]
         lanes, slices = block = _column_block(vectors, width, max(read, default=4))
         chunks = _column_chunks(vectors, width, block, length)
-        partial = self.scratch(chunks) if chunks != 1 else self.finals()
+        parts = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(lanes * slices, (dims.ceildiv(vectors, lanes), chunks, 1))
         b = stage.b
         x, y = split_block(stage, lanes)
         w, inside = place_column(stage, x, lanes, vectors, "w")
-        ev = self.stored.evaluator(stage, Ranges({"w": vectors}), width)
+        ev = self.stored.evaluator(stage, probed.ranges, width, OverlappingColumns if overlapping else ThreadValues)
+        row = ev.place(w, self.shape[-1]) if isinstance(ev, OverlappingColumns) else ev.flat(w)
         ev.streamed = StreamedLoads(stage)
         low, high = y, b.dim(length)
         chunk: Dim = 0
@@ -224,7 +252,6 @@ class _Stages:
             ev.ranges.add("chunk", chunks)
             low = b.binary("arith.addi", y, b.dim(chunk * size))
             high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(length)), b.index)
-        row = ev.flat(w)
         inits = [ev.vector(ev.at(out, ev.ranges.delinearize(row, self.shape))) for out in g.outs]
         for name in ("c", "crest"):
             ev.ranges.add(name, length)
@@ -232,15 +259,15 @@ class _Stages:
         def step(c: Dim, carried: list[Any]) -> list[Any]:
             return ev.body(g, self.loops(ev.ranges, row, c), carried)
 
-        made = strided(b, "c", low, high, slices, inits, step, COLUMN_UNROLL)
+        made = strided(b, "c", low, high, slices, inits, step, COLUMN_UNROLL // 2 if overlapping else COLUMN_UNROLL)
         made = across_slices(ev, stage, g, made, x, y, block)
         conditions = [inside, _is_first(stage, y)]
         if chunks != 1:
-            self.keep(ev, partial, made, chunk * count + row, conditions)
+            self.keep(ev, parts, made, chunk * count + row, conditions)
             stage.finish()
-            self.finish(chunks, partial, columns=True)
+            self.finish(chunks, parts, columns=True)
             return
-        self.deliver(ev, partial, made, row, conditions)
+        self.deliver(ev, parts, made, row, conditions)
         stage.finish()
 
     # -- the last stage --------------------------------------------------------------------------------------------

@@ -158,14 +158,23 @@ def _choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
     """Whole vectors, or longer ones that rows begin anywhere in.
 
     Those are no gain where there are several accumulators (positions of maxima): each lane has its own, to be combined.
+    Nor where much lies otherwise (two weights of f32): what is read shifted costs about as much as two whole vectors.
     """
     whole = RowForm(plan, graph, row_width(graph, stored, plan))
     if not isinstance(plan.length, int) or not SHIFTED_ROW <= plan.length <= REGISTER_ROW:
         return whole
     if any(len(key.owner.owner.results) > 1 for key in plan.keys):
         return whole
-    shifted = RowForm(plan, graph, row_width(graph, stored, plan, shifted=True), True)
-    return shifted if shifted.width > whole.width else whole
+    width = row_width(graph, stored, plan, shifted=True)
+    otherwise = _others(_probe(graph, stored, plan, width, shifted=True), plan.length, width)
+    return RowForm(plan, graph, width, True) if width > 2 * max(1, otherwise) * whole.width else whole
+
+
+def _others(probe: Probe, length: int, width: int) -> int:
+    """How many loads of vectors are at other places in those than the row's own elements."""
+    begins = {"c": width * dims.symbol("w") - length * dims.symbol("r")}
+    firsts = {(a, dims.substitute(o, {**begins, LANE: 0})) for a, o in probe.loads if LANE in dims.symbols(o)}
+    return sum(not divisible(first, width) for _, first in firsts)
 
 
 def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:
@@ -222,26 +231,28 @@ def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Di
 
 def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan, shifted: bool = False) -> int:
     """The lanes of a row's vectors; `shifted`: of vectors that begin at any of its elements."""
-
-    def probe(width: int) -> Probe:
-        ranges = Ranges({"r": plan.count, LANE: width})
-        if shifted:
-            first = ranges.add("c", plan.length - (width - 1))
-        else:
-            first = width * ranges.add("w", dims.floordiv(plan.length, width))
-        column = first + (dims.symbol(LANE) if width > 1 else 0)
-        accesses = Probe(graph, ranges, stored.values, column)
-        accesses.only = set(plan.keys)
-        for i in plan.full:
-            flat = plan.flat(ranges, dims.symbol("r"), column)
-            accesses.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
-        for i in plan.rows:
-            value = graph.results[i]
-            accesses.at(value, ranges.delinearize(dims.symbol("r"), graph.shape(value)))
-        return accesses
-
     values = [graph.results[i] for i in plan.full]
+    probe = partial(_probe, graph, stored, plan, shifted=shifted)
     return choose_width(values, probe, lambda width: shifted or divisible(plan.length, width))
+
+
+def _probe(graph: TensorGraph, stored: Stored, plan: RowPlan, width: int, shifted: bool) -> Probe:
+    """What a thread reads for a vector of a row."""
+    ranges = Ranges({"r": plan.count, LANE: width})
+    if shifted:
+        first = ranges.add("c", plan.length - (width - 1))
+    else:
+        first = width * ranges.add("w", dims.floordiv(plan.length, width))
+    column = first + (dims.symbol(LANE) if width > 1 else 0)
+    accesses = Probe(graph, ranges, stored.values, column)
+    accesses.only = set(plan.keys)
+    for i in plan.full:
+        flat = plan.flat(ranges, dims.symbol("r"), column)
+        accesses.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
+    for i in plan.rows:
+        value = graph.results[i]
+        accesses.at(value, ranges.delinearize(dims.symbol("r"), graph.shape(value)))
+    return accesses
 
 
 def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
@@ -258,9 +269,9 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
         known = {"r", LANE, name}
         ahead.update({(a, o): None for a, o in probe.loads if a in graph.inputs and set(dims.symbols(o)) <= known})
     sizes = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in ahead]
-    few = isinstance(plan.count, int) and plan.count <= FEW_ROWS
-    # narrow operands are widened at once, which takes registers that other blocks would need (layer_norm of bf16: 10 %)
-    if sum(sizes) * ev.width <= 4 * AHEAD and (few or min(sizes, default=4) >= 4):
+    if sum(sizes) * ev.width <= 4 * (
+        AHEAD // 2 if isinstance(row, ShiftedRow) else AHEAD
+    ):  # shifts take registers, too
         ev.stage.coherent = True  # ptxas lets loads of constants sink
         for argument, offset in ahead:
             ev.load(argument, offset)

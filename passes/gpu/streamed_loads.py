@@ -14,11 +14,9 @@ from .gpu_kernel import GpuStage, element_bytes
 
 LEAST_BYTES = 32 << 20  # of an input: the L2 cache of an H100 has 50 MB
 MOST_WRITTEN = 8  # an input is so many times as large as all results together
-# a load's bytes: its text; words of neighbours share lines that L1 had better keep
-_LOADS = {
-    16: "ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {$0, $1, $2, $3}, [$4], $5;",
-    4: "ld.global.L2::cache_hint.b32 $0, [$1], $2;",
-}
+_VECTOR = "ld.global{}.L2::cache_hint.v4.b32 {{$0, $1, $2, $3}}, [$4], $5;"  # 16 bytes
+_ONCE = ".L1::no_allocate"  # not where neighbours read the same lines
+_WORD = "ld.global.L2::cache_hint.b32 $0, [$1], $2;"
 _POLICY = "createpolicy.fractional.L2::evict_first.b64 $0, 1.0;"
 
 
@@ -32,8 +30,8 @@ class StreamedLoads:
             with b.at_level(0):
                 self._policy = self._inline(_POLICY, "=l", (), b.i64)
 
-    def load(self, buffer: ir.Value, offset: ir.Value, width: int) -> ir.Value:
-        """The `width` elements, 16 bytes or one of 4, that begin at an element of an input."""
+    def load(self, buffer: ir.Value, offset: ir.Value, width: int, once: bool = True) -> ir.Value:
+        """The `width` elements, 16 bytes or one of 4, that begin at an element of an input; `once`: nobody else reads them."""
         b, element = self.stage.b, ir.MemRefType(buffer.type).element_type
         size = b.constant(element_bytes(element), b.i64)
         far = b.value("arith.muli", (b.value("arith.index_cast", (offset,), b.i64), size), b.i64)
@@ -46,12 +44,12 @@ class StreamedLoads:
             rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
             noWrapFlags=b.number(0, b.i32),
         )
-        operands, text = (address, self._policy), _LOADS[width * element_bytes(element)]
+        operands = address, self._policy
         if width == 1:
-            word = self._inline(text, "=r,l,l", operands, b.i32)
+            word = self._inline(_WORD, "=r,l,l", operands, b.i32)
             return word if element == b.i32 else b.value("arith.bitcast", (word,), element)
         four = ir.Type.parse("!llvm.struct<(i32, i32, i32, i32)>")
-        made = self._inline(text, "=r,=r,=r,=r,l,l", operands, four)
+        made = self._inline(_VECTOR.format(_ONCE if once else ""), "=r,=r,=r,=r,l,l", operands, four)
         words = [b.value("llvm.extractvalue", (made,), b.i32, position=ir.DenseI64ArrayAttr.get([k])) for k in range(4)]
         vector = b.value("vector.from_elements", words, ir.VectorType.get([4], b.i32))
         wanted = ir.VectorType.get([width], element)

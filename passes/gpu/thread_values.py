@@ -8,6 +8,7 @@ step 1 in `lane` is one load of V elements; it is as aligned as the rest of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from mlir import ir
@@ -139,7 +140,7 @@ class ThreadValues(VectorEvaluator):
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
         if self._begins_anywhere(buffer, alignment.value):
             within = self._is_within(offset, ir.MemRefType(buffer.type).shape[0] - whole_load(element, self.width))
-            return unaligned_load(self.b, buffer, self.b.dim(offset), self.width, within)
+            return unaligned_load(self.b, buffer, self.b.dim(offset), self.width, within, self._aligned_load(buffer))
         if self.streamed is not None and self.streamed.takes(buffer, self.width, alignment.value):
             return self.streamed.load(buffer, self.b.dim(offset), self.width)
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
@@ -186,6 +187,13 @@ class ThreadValues(VectorEvaluator):
         """True if all lanes of a vector are at elements before `end` for certain."""
         most = self.ranges.lower(offset, upper=True)
         return isinstance(most, int) and most < end
+
+    def _aligned_load(self, buffer: ir.Value) -> Callable[[ir.Value], ir.Value] | None:
+        """How to load an aligned vector of which neighbours need a part, too; None: as always."""
+        lanes = LOAD_BYTES // element_bytes(ir.MemRefType(buffer.type).element_type)
+        if self.streamed is None or not self.streamed.takes(buffer, lanes, LOAD_BYTES):
+            return None
+        return partial(self.streamed.load, buffer, width=lanes, once=False)
 
     def _alignment(self, offset: Dim, element: ir.Type) -> ir.IntegerAttr:
         """In bytes, of the vector whose first lane is at `offset`."""

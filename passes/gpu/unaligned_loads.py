@@ -6,6 +6,9 @@ eight loads. Here they are two of 16 bytes, and a shift by a distance that is kn
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from mlir import ir
 
 from ...dialects.dims import Dim
@@ -14,6 +17,7 @@ from .gpu_kernel import DYNAMIC_SIZE, element_bytes
 from .shift_elements import shift_elements
 
 VECTOR_BYTES = 16
+Load = Callable[[ir.Value], ir.Value]  # of the vector that begins at an element
 MANY_PARTS = 4  # loads of a vector, from which on aligned ones and a shift are better
 
 
@@ -35,18 +39,20 @@ def lanes_of(type: ir.MemRefType) -> int:
     return VECTOR_BYTES // element_bytes(type.element_type)
 
 
-def unaligned_load(b: LoopsBuilder, buffer: ir.Value, offset: ir.Value, width: int, within: bool) -> ir.Value:
+def unaligned_load(
+    b: LoopsBuilder, buffer: ir.Value, offset: ir.Value, width: int, within: bool, load: Load | None = None
+) -> ir.Value:
     """The `width` elements of `buffer` from number `offset` on, where `can_load`.
 
-    `within`: there is a vector more behind them.
+    `within`: there is a vector more behind them. `load` loads the aligned ones.
     """
     type = ir.MemRefType(buffer.type)
-    lanes = lanes_of(type)
+    lanes, load = lanes_of(type), load or partial(_part, b, buffer)
     place = b.binary("arith.remui", offset, b.constant(lanes, b.index))
     first, count = b.binary("arith.subi", offset, place), width // lanes
     starts = [b.binary("arith.addi", first, b.constant(k * lanes, b.index)) for k in range(count + 1)]
-    parts = [_part(b, buffer, s) for s in starts[:-1]]  # an element that is wanted is in each
-    last = (_part if within else aligned_load)(b, buffer, starts[-1])
+    parts = [load(s) for s in starts[:-1]]  # an element that is wanted is in each
+    last = load(starts[-1]) if within else aligned_load(b, buffer, starts[-1], load)
     return shift_elements(b, [*parts, last], place, width)
 
 
@@ -56,13 +62,13 @@ def _part(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
     return b.value("vector.load", (buffer, start), vector, alignment=ir.IntegerAttr.get(b.i64, VECTOR_BYTES))
 
 
-def aligned_load(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
+def aligned_load(b: LoopsBuilder, buffer: ir.Value, start: ir.Value, load: Load | None = None) -> ir.Value:
     """The vector from `start` on, a multiple of its lanes; where the buffer ends before it does, other elements stand
     for what nobody wants."""
     type = ir.MemRefType(buffer.type)
-    lanes, end = lanes_of(type), type.shape[0]
+    lanes, end, load = lanes_of(type), type.shape[0], load or partial(_part, b, buffer)
     if are_whole(end, element_bytes(type.element_type)):
-        return _part(b, buffer, b.value("arith.minsi", (start, b.constant(end - lanes, b.index)), b.index))
+        return load(b.value("arith.minsi", (start, b.constant(end - lanes, b.index)), b.index))
 
     def single() -> list[ir.Value]:
         places = [b.value("arith.addi", (start, b.constant(k, b.index)), b.index) for k in range(lanes)]
@@ -72,4 +78,4 @@ def aligned_load(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value
 
     fits = b.value("arith.cmpi", (start, b.constant(end - lanes, b.index)), b.i1, predicate=b.number(3, b.i64))
     vector = ir.VectorType.get([lanes], type.element_type)
-    return b.branch(fits, [vector], lambda: [_part(b, buffer, start)], single)[0]
+    return b.branch(fits, [vector], lambda: [load(start)], single)[0]
