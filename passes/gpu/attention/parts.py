@@ -43,58 +43,87 @@ def emit_parts(
     p = attention.product
     width = next(v for v in (4, 2, 1) if divisible(p.n, v))
     vectors = dims.floordiv(p.n, width)
-    lines = p.batches * p.m
-    total = lines * vectors
+    total = p.batches * p.m * vectors
     stage = kernel.stage(THREADS, (dims.ceildiv(total, THREADS), 1, 1))
-    b, softmax = stage.b, Softmax(stage.b, attention.scale, replace(QUADS, functions=functions), exact=exact)
+    b = stage.b
     b.bind("flat", stage.global_thread())
     flat = dims.symbol("flat")
     line = b.bind("line", b.dim(dims.floordiv(flat, vectors)))
     b.bind("batch", b.dim(dims.floordiv(line, p.m)))
     b.bind("row", b.dim(dims.mod(line, p.m)))
-    w = b.bind("w", b.dim(dims.mod(flat, vectors)))
-    o, tops, totals = (stage.scratch[x] for x in parts)
-    type = ir.VectorType.get([width], b.f32) if width > 1 else b.f32
-    spread = lambda x: b.value("vector.broadcast", (x,), type) if width > 1 else x
+    b.bind("w", b.dim(dims.mod(flat, vectors)))
+    softmax = Softmax(b, attention.scale, replace(QUADS, functions=functions), exact=exact)
+    merge = _Merge(stage, attention, tiles, parts, softmax, width)
 
     def inside() -> list[ir.Value]:
-        ev = ThreadValues(stage, Ranges({"batch": p.batches, "row": p.m, "w": vectors}), width)
-        load = lambda buffer, at: b.value("memref.load", (buffer, b.dim(at)), b.f32)
-
-        def part(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
-            top, sum, out = state
-            at = number * lines + line
-            own = load(tops, at)
-            most = softmax.maximum(top, own)
-            base = softmax.base(most)
-            old, new = (softmax.exponential(x, base) for x in (top, own))
-            sum = b.value("math.fma", (sum, old, softmax.binary("mulf", load(totals, at), new)), b.f32)
-            added = b.value("arith.mulf", (ev.load_at(o, at * tiles.depth + ev.flat(w)), spread(new)), type)
-            return [most, sum, b.value("math.fma", (out, spread(old), added), type)]
-
-        zero = softmax.constant(0.0)
-        start = [softmax.constant(-inf), zero, spread(zero)]
-        if isinstance(tiles.splits, int):  # in one piece: the loads of all parts are under way together
-            for number in range(tiles.splits):
-                start = part(number, start)
-            top, sum, out = start
-        else:
-            top, sum, out = b.loop_carried("part", 0, tiles.splits, start, part)
-        value = b.value("arith.mulf", (out, spread(softmax.inverse(sum))), type)
-        lse = attention.root.results[1]
-        for result, buffer in zip(kernel.graph.results, stage.outputs):
-            if result == lse:
-                _store_lse(stage, buffer, softmax.lse(top, sum))
-        epilogue = Epilogue(stage, p, apart=lse)
-        if epilogue.halves:
-            narrow = ir.VectorType.get([width], epilogue.element) if width > 1 else epilogue.element
-            value = b.value("arith.truncf", (value,), narrow)
-        epilogue.write(ev, dims.symbol("batch"), dims.symbol("row"), w, value)
+        merge.emit()
         return []
 
     less = b.value("arith.cmpi", (b.dim(flat), b.dim(total)), b.i1, predicate=b.number(2, b.i64))
     b.branch(less, [], inside)
     stage.finish()
+
+
+class _Merge:
+    """What a thread computes: vector `w` of row `row` of batch `batch`, which is line `line` of all."""
+
+    def __init__(
+        self, stage: GpuStage, attention: Attention, tiles: Tiles, parts: tuple[int, int, int], softmax: Softmax,
+        width: int,
+    ):  # fmt: skip
+        self.stage, self.b, self.attention, self.tiles, self.softmax = stage, stage.b, attention, tiles, softmax
+        self.width, f32 = width, stage.b.f32
+        self.type = ir.VectorType.get([width], f32) if width > 1 else f32
+        self.outputs, self.tops, self.totals = (stage.scratch[x] for x in parts)
+
+    def emit(self) -> None:
+        """Read all parts in order, and write the outputs."""
+        p, b, softmax, splits = self.attention.product, self.b, self.softmax, self.tiles.splits
+        vectors = dims.floordiv(p.n, self.width)
+        values = ThreadValues(self.stage, Ranges({"batch": p.batches, "row": p.m, "w": vectors}), self.width)
+
+        def part(number: Dim, state: list[ir.Value]) -> list[ir.Value]:
+            return self._add(values, number, state)
+
+        zero = softmax.constant(0.0)
+        state = [softmax.constant(-inf), zero, self._spread(zero)]
+        if isinstance(splits, int):  # in one piece: the loads of all parts are under way together
+            for number in range(splits):
+                state = part(number, state)
+        else:
+            state = b.loop_carried("part", 0, splits, state, part)
+        top, total, out = state
+        value = b.value("arith.mulf", (out, self._spread(softmax.inverse(total))), self.type)
+        lse = self.attention.root.results[1]
+        for result, buffer in zip(self.stage.kernel.graph.results, self.stage.outputs):
+            if result == lse:
+                _store_lse(self.stage, buffer, softmax.lse(top, total))
+        epilogue = Epilogue(self.stage, p, apart=lse)
+        if epilogue.halves:
+            narrow = ir.VectorType.get([self.width], epilogue.element) if self.width > 1 else epilogue.element
+            value = b.value("arith.truncf", (value,), narrow)
+        batch, row, w = map(dims.symbol, ("batch", "row", "w"))
+        epilogue.write(values, batch, row, w, value)
+
+    def _add(self, values: ThreadValues, number: Dim, state: list[ir.Value]) -> list[ir.Value]:
+        """The maximum, total and output with part `number`."""
+        p, b, softmax = self.attention.product, self.b, self.softmax
+        top, total, out = state
+        at = number * p.batches * p.m + dims.symbol("line")
+        own = self._load(self.tops, at)
+        most = softmax.maximum(top, own)
+        base = softmax.base(most)
+        old, new = (softmax.exponential(x, base) for x in (top, own))
+        total = b.value("math.fma", (total, old, softmax.binary("mulf", self._load(self.totals, at), new)), b.f32)
+        place = at * self.tiles.depth + values.flat(dims.symbol("w"))
+        added = b.value("arith.mulf", (values.load_at(self.outputs, place), self._spread(new)), self.type)
+        return [most, total, b.value("math.fma", (out, self._spread(old), added), self.type)]
+
+    def _load(self, buffer: ir.Value, at: Dim) -> ir.Value:
+        return self.b.value("memref.load", (buffer, self.b.dim(at)), self.b.f32)
+
+    def _spread(self, x: ir.Value) -> ir.Value:
+        return self.b.value("vector.broadcast", (x,), self.type) if self.width > 1 else x
 
 
 def _store_lse(stage: GpuStage, buffer: ir.Value, value: ir.Value) -> None:

@@ -30,7 +30,6 @@ from .staged_tile import BLOCK, STEP_BYTES, Layout, StagedTile
 from .sums import keep_sums
 from .tiles import WarpTiles, place_tile
 
-PAIR = 8  # columns of one product
 EACH = 4  # sums of a lane in 16 x 8
 
 
