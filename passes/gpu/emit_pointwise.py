@@ -8,13 +8,13 @@ Where rows begin anywhere (an embedding of 4097 columns), V * w + lane is no exp
 share; but most vectors lie in one row, in column `c = V * w - n * r`, and are stored whole all the same:
 
 if (c + V <= n)                    lanes are c ... c + V - 1 of row r, which begins anywhere in an operand
-else                               element by element
+else                               each lane is in a row of its own
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mlir import ir
@@ -34,8 +34,8 @@ THREADS = 256
 ENOUGH = 1 << 16  # vectors: with fewer they are made narrower, so that all of 132 multiprocessors have several warps
 UNROLL_ABOVE = 1 << 22  # elements from which a thread takes two vectors: more loads in flight
 UNROLL, FEWER_THREADS = 2, 128  # then, and where vectors are of rows
-MOST_PLACES = 4  # operands of which lanes read at places of their own
-LEAST_ROW = 512  # elements of rows that begin anywhere: in shorter ones too many vectors would lie in two
+MOST_PLACES = 6  # operands of which lanes read at places of their own
+LEAST_ROW = 1024  # elements of rows that begin anywhere: in shorter ones too many vectors would lie in two
 
 
 class RowProbe(Probe):
@@ -56,7 +56,8 @@ class LaneProbe(Probe):
     def vectorises(self, width: int) -> bool:
         steps = [dims.linear_coefficient(offset, LANE) for _, offset in dict.fromkeys(self.loads)]
         near = any(isinstance(s, int) and s not in (0, 1) for s in steps)
-        places = steps.count(None) + len(dict.fromkeys(self.conditions))
+        choices = [c for c in dict.fromkeys(self.conditions) if dims.symbols(c) != {LANE}]  # others are no branches
+        places = steps.count(None) + len(choices)
         return not self.reductions and not near and places <= MOST_PLACES
 
 
@@ -196,10 +197,13 @@ class _Pointwise:
 
     # -- stores ----------------------------------------------------------------------------------------------------
     def _whole(self, numbers: Sequence[int]) -> list[ir.Value]:
-        """Whole vectors: all are loaded before the first is stored."""
-        positions, graph, ranges = self.positions, self.positions.graph, Ranges()
+        """Whole vectors, in one row where they are of rows."""
+        return self._store(self.positions, numbers, RowValues if self.columns else ThreadValues)
+
+    def _store(self, positions: Positions, numbers: Sequence[int], make: type[ThreadValues]) -> list[ir.Value]:
+        """Store vectors that are evaluated at `positions`: all are loaded before the first is stored."""
+        graph, ranges = positions.graph, Ranges()
         flats = [positions.flat(ranges, u) for u in numbers]
-        make = RowValues if self.columns else ThreadValues
         ev = positions.stored.evaluator(self.stage, ranges, self.width, make)
         ev.begins = self.columns
         made = [
@@ -215,17 +219,24 @@ class _Pointwise:
         """What there is where not all vectors are whole; None for nothing."""
         numel, flat = self.positions.numel, not self.columns
         exact = self.width == 1 or isinstance(numel, int) and numel % self.width == 0
+        if flat and self.unroll == 1:
+            return None if exact else lambda: self._one_by_one(0)
+        whole = self._whole if flat else self._by_lane
 
         def each() -> list[ir.Value]:
             for u in range(self.unroll):
-                rest = None if flat and exact else partial(self._one_by_one, u)
-                if flat and self.unroll > 1:
-                    self.b.branch(self._is_whole(u), [], partial(self._whole, [u]), rest)
-                elif rest is not None:
-                    rest()
+                if self.covered:
+                    whole([u])
+                else:
+                    rest = None if exact else partial(self._one_by_one, u)
+                    self.b.branch(self._is_whole(u), [], partial(whole, [u]), rest)
             return []
 
-        return None if flat and exact and self.unroll == 1 else each
+        return each
+
+    def _by_lane(self, numbers: Sequence[int]) -> list[ir.Value]:
+        """Vectors that lie in two rows, or that a choice divides: each lane is in a row of its own."""
+        return self._store(replace(self.positions, length=0), numbers, ThreadValues)
 
     def _one_by_one(self, u: int) -> list[ir.Value]:
         """The elements of a vector, as far as there are any."""
