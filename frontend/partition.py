@@ -158,7 +158,39 @@ def schedule(gm: fx.GraphModule, eager: Collection[fx.Node]) -> list[Step]:
                     done.append(user)
                 elif not waits[user]:
                     release(user)
-    return steps
+    return _delayed(steps)
+
+
+def _delayed(steps: list[Step]) -> list[Step]:
+    """The steps with what depends on the graph's inputs alone in the compiled step of, or before, its first reader.
+
+    What a backward pass computes again of saved activations is ready at its beginning, for all layers: it would be computed,
+    stored and kept there, beside the activations.
+    """
+    place = {node: number for number, step in enumerate(steps) for node in step.nodes}
+    if any(compat.is_mutation(node.target) for node in place):
+        return steps  # an input may have another value later
+    early: set[fx.Node] = set()
+    for node, number in place.items():
+        if steps[number].compiled and all(a in early or a.op != "call_function" for a in node.all_input_nodes):
+            early.add(node)
+    late: dict[fx.Node, int] = {}
+    for node in reversed(place):
+        readers = [late.get(u, place[u]) for u in node.users if u in place]
+        tuples = any(n.target is operator.getitem for n in (node, *node.users))  # stay together
+        if node in early and readers and not tuples:
+            first = min(readers)
+            first -= not steps[first].compiled
+            if first > place[node]:
+                late[node] = first
+    made: list[Step] = []
+    for number, step in enumerate(steps):
+        nodes = [n for n, at in reversed(late.items()) if at == number] + [n for n in step.nodes if n not in late]
+        if made and made[-1].compiled == step.compiled:
+            made[-1].nodes += nodes
+        elif nodes:
+            made.append(Step(step.compiled, nodes))
+    return made
 
 
 def _dependences(nodes: list[fx.Node], number: dict[fx.Node, int]) -> tuple[list[int], list[list[int]]]:

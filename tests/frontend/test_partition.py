@@ -46,6 +46,39 @@ def test_independent_eager_ops_do_not_split():
     assert [s.compiled for s in steps] == [True, False, True]
 
 
+def test_what_is_computed_again_waits_for_its_reader():
+    """Of the saved value of each layer, in the step that needs it, not of all layers in the first."""
+
+    def build(g):
+        saved, grad = [g.placeholder(f"s{i}") for i in range(3)], g.placeholder("grad")
+        for s in saved:
+            again = call(g, aten.tanh.default, call(g, aten.sin.default, s))
+            grad = call(g, aten.inverse.default, call(g, aten.mul.Tensor, grad, again))
+        return [grad]
+
+    gm = graph_of(build)
+    eager = {n for n in gm.graph.nodes if n.target is aten.inverse.default}
+    steps, _ = orders(gm, eager)
+    assert [s.compiled for s in steps] == [True, False] * 3
+    assert [len(s.nodes) for s in steps] == [3, 1] * 3
+
+
+def test_an_input_that_is_written_is_read_before():
+    def build(g):
+        x, grad = g.placeholder("x"), g.placeholder("grad")
+        old = call(g, aten.sin.default, x)
+        new = call(g, aten.inverse.default, grad)
+        used = call(g, aten.mul.Tensor, new, old)
+        call(g, aten.copy_.default, x, new)
+        return [used]
+
+    gm = graph_of(build)
+    eager = {n for n in gm.graph.nodes if n.target is aten.inverse.default}
+    _, place = orders(gm, eager)
+    named = {n.target: i for n, i in place.items()}
+    assert named[aten.sin.default] < named[aten.copy_.default]
+
+
 def test_random_numbers_keep_their_order():
     def build(g):
         x = g.placeholder("x")
