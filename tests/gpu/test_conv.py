@@ -13,7 +13,7 @@ from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
 from lamina.passes.gpu.matmul import emit_gpu_matmul
 from lamina.passes.gpu.matmul.operands import place_operands
-from lamina.passes.gpu.matmul.problem import read_product
+from lamina.passes.gpu.matmul.read_product import read_product
 from lamina.passes.loops.kernel_functions import kernels
 from lamina.passes.loops.tensor_graph import TensorGraph
 from lamina.passes.pass_manager import run

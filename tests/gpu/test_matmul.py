@@ -13,7 +13,7 @@ from lamina.passes.gpu.hopper.ptx import Ptx
 from lamina.passes.gpu.hopper.ring import Ring
 from lamina.passes.gpu.matmul import emit_gpu_matmul
 from lamina.passes.gpu.matmul.operands import place_operands
-from lamina.passes.gpu.matmul.problem import read_product
+from lamina.passes.gpu.matmul.read_product import read_product
 from lamina.passes.gpu.matmul.staged_tile import Layout
 from lamina.passes.gpu.matmul.sums import emit_sums
 from lamina.passes.gpu.matmul.tiles import WarpTiles

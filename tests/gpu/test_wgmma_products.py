@@ -15,7 +15,7 @@ from lamina.dialects.mlir_context import context
 from lamina.passes.gpu.gpu_kernel import GpuKernel
 from lamina.passes.gpu.matmul.operands import place_operands
 from lamina.passes.gpu.matmul.patch_operands import PatchOperand, place_patches
-from lamina.passes.gpu.matmul.problem import read_product
+from lamina.passes.gpu.matmul.read_product import read_product
 from lamina.passes.gpu.matmul.stack import Stack, find_stack, place_stack
 from lamina.passes.gpu.matmul.tiles import (
     Tiles,

@@ -29,7 +29,8 @@ from .mma_sync import MMA_SYNC
 from .multistage import MultistageProduct
 from .operands import Operand, in_place, place_operands
 from .patch_operands import place_patches
-from .problem import Product, read_product
+from .problem import Product
+from .read_product import read_product
 from .rows import RowsProduct
 from .rows import suits as suits_rows
 from .simt import SimtProduct
