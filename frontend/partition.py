@@ -162,7 +162,7 @@ def schedule(gm: fx.GraphModule, eager: Collection[fx.Node]) -> list[Step]:
 
 
 def _delayed(steps: list[Step]) -> list[Step]:
-    """The steps with what depends on the graph's inputs alone in the compiled step of, or before, its first reader.
+    """The steps with what depends on saved values and other inputs alone in the compiled step of, or before, its first reader.
 
     What a backward pass computes again of saved activations is ready at its beginning, for all layers: it would be computed,
     stored and kept there, beside the activations.
@@ -172,7 +172,7 @@ def _delayed(steps: list[Step]) -> list[Step]:
         return steps  # an input may have another value later
     early: set[fx.Node] = set()
     for node, number in place.items():
-        if steps[number].compiled and all(a in early or a.op != "call_function" for a in node.all_input_nodes):
+        if steps[number].compiled and all(a in early or _is_saved(a) for a in node.all_input_nodes):
             early.add(node)
     late: dict[fx.Node, int] = {}
     for node in reversed(place):
@@ -191,6 +191,11 @@ def _delayed(steps: list[Step]) -> list[Step]:
         elif nodes:
             made.append(Step(step.compiled, nodes))
     return made
+
+
+def _is_saved(node: fx.Node) -> bool:
+    """True for an input but the gradients that a backward pass is given, which AOTAutograd names so."""
+    return node.op != "call_function" and not node.name.startswith("tangents")
 
 
 def _dependences(nodes: list[fx.Node], number: dict[fx.Node, int]) -> tuple[list[int], list[list[int]]]:
