@@ -19,16 +19,13 @@ import numpy as np
 from .arrays import pointer
 from .artifact import Artifact, read_artifact, reading
 from .call import Caller
-from .errors import LaminaRuntimeError
-from .model import EntryModel, Session
+from .model import EntryModel
 from .program import Constants, LoadedProgram
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .gpu_model import GpuModel
-
-__all__ = ["LaminaRuntimeError", "Model", "Session", "load"]
 
 
 def load(

@@ -18,23 +18,18 @@ import numpy as np
 from . import array_table as layout
 from . import threads
 from .arrays import numpy_dtype, pointer
-from .entry import SHARED, TINY, Chain, Table, addresses, has_known_layout, method, rows
+from .entry import PYTHON, SHARED, TINY, Chain, Table, addresses, has_known_layout, method, rows
 from .errors import LaminaRuntimeError
 from .program import Prepared
 
 if TYPE_CHECKING:
     from .call import Caller
 
-_PYTHON = {
-    "vectorcall": "PyObject_Vectorcall",
+_PYTHON = PYTHON | {
     "tuple_new": "PyTuple_New",
     "tuple_set": "PyTuple_SetItem",
-    "save_thread": "PyEval_SaveThread",
-    "restore_thread": "PyEval_RestoreThread",
     "increment": "Py_IncRef",
     "decrement": "Py_DecRef",
-    "clear_error": "PyErr_Clear",
-    "long_value": "PyLong_AsLongLongAndOverflow",
     "dict_get": "PyDict_GetItem",
 }
 _TORCH = sys.intern("torch")

@@ -84,7 +84,7 @@ def _symbols(memory: mmap.mmap, tags: dict[int, int], base: int) -> tuple[list[s
 
 @functools.cache
 def _library(name: str | None) -> Any:
-    """A library; None: all that the process has loaded. macOS has none of ours by name, and all they have in the process."""
+    """A library; None: all that the process has loaded, which on macOS has what ours by name have."""
     try:
         return ctypes.CDLL(name, use_errno=True)
     except OSError:

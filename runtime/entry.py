@@ -27,6 +27,14 @@ _METH_FASTCALL = 0x80
 LIMIT = 16
 # A program that touches less than this is done in a few microseconds; giving up the GIL would cost 0.1 to 0.2 of them.
 TINY = 32 << 10
+# functions of CPython that entries of artifacts call, by the words of their tables
+PYTHON = {
+    "vectorcall": "PyObject_Vectorcall",
+    "long_value": "PyLong_AsLongLongAndOverflow",
+    "clear_error": "PyErr_Clear",
+    "save_thread": "PyEval_SaveThread",
+    "restore_thread": "PyEval_RestoreThread",
+}
 
 
 class _MethodDef(ctypes.Structure):

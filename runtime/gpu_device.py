@@ -19,7 +19,7 @@ Launch = Callable[..., int]
 D = TypeVar("D")
 _opening = threading.Lock()
 _HOST_PORTABLE_MAPPED = 3  # flags of host memory, the same in CUDA and HIP
-_NO_DEVICE = 100  # an error's number, the same in CUDA and HIP
+_NO_DEVICE = 100  # an error's number
 _GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
 # what native entries call (gpu_table.DRIVER_SLOTS), by CUDA's names
 FUNCTIONS = {
@@ -35,15 +35,12 @@ FUNCTIONS = {
 
 
 def opened(devices: dict[int, D], index: int, make: Callable[[int], D]) -> D:
-    """The device number `index` of `devices`, made when it is first asked for: one object in all threads."""
+    """Device number `index` of `devices`, made when it is first asked for: one object in all threads."""
     with _opening:
-        if index not in devices:
-            devices[index] = make(index)
-        return devices[index]
+        return devices[index] if index in devices else devices.setdefault(index, make(index))
 
 
-# What to do about an error, by its number, which is the same in CUDA and HIP.
-_OUT_OF_MEMORY = 2
+_OUT_OF_MEMORY = 2  # errors' numbers are the same in CUDA and HIP
 _ADVICE = {
     _OUT_OF_MEMORY: "free device memory or make the problem smaller",
     3: "a forked process cannot use its parent's GPU; start processes with multiprocessing's 'spawn'",

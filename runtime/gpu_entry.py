@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import dlpack, gpu_table
-from .entry import Chain, Table, addresses, has_known_layout, method, rows
+from .entry import PYTHON, Chain, Table, addresses, has_known_layout, method, rows
 from .gpu_array import DeviceArray
 from .gpu_device import Memory
 from .gpu_launches import Launches, program_words
@@ -23,14 +23,7 @@ if TYPE_CHECKING:
     from .gpu_call import GpuCaller
     from .program import Prepared
 
-_PYTHON = {
-    "vectorcall": "PyObject_Vectorcall",
-    "long_value": "PyLong_AsLongLongAndOverflow",
-    "compare": "PyObject_RichCompareBool",
-    "clear_error": "PyErr_Clear",
-    "save_thread": "PyEval_SaveThread",
-    "restore_thread": "PyEval_RestoreThread",
-}
+_PYTHON = PYTHON | {"compare": "PyObject_RichCompareBool"}
 _FIELDS = ("device", "dtype", "pointer", "shape", "stream")
 
 

@@ -1,4 +1,4 @@
-"""The container in which GPU code travels: a JSON header and blobs, one after another.
+"""The container of GPU code: a JSON header and blobs, one after another.
 
 A kernel is `{"name", "symbols", "scratch", "stages"}` with the blobs PTX and cubin (b"" if there is none); a program
 `{"arch", "kernels": [names]}` with a kernel's container for each.

@@ -3,7 +3,7 @@
     y = model(x)                     # x: a numpy array, which is copied, or an array on the device, which is not
     np.asarray(y), torch.from_dlpack(y)
 
-Results are `DeviceArray`s. Work goes to the default stream, or to the one given as `stream=`.
+Results are `DeviceArray`s. Work goes to the default stream, or to `stream=`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Arrays that work on a device may still read: their owners must not reuse the memory before that work is done.
 
-    pending.keep(arrays, stream)     what has been enqueued on the stream reads them
-    pending.drop()                   lets go of those whose readers are done
-
 An array of the stream that reads it needs none of this: its memory is freed in the stream's order.
 """
 

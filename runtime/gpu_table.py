@@ -10,8 +10,7 @@ from .array_table import BYTES_DATA as BYTES_DATA  # where a bytes object keeps 
 
 ENTRY = "lamina_gpu_entry_3"
 
-# Functions of the driver, by what they do: CUDA's and HIP's take the same arguments (`cuda.py`, `hip.py` name them). 0 where
-# the driver has none: `launch_overlapping`, `move_map`; then no row needs it.
+# Functions of the driver (`Device.functions`); 0 where it has none: `launch_overlapping`, `move_map`, which no row needs then.
 DRIVER_SLOTS = (
     "current_context",  # (&context)
     "launch_kernel",  # (function, grid, block, dynamic shared memory, stream, parameters, extra)

@@ -4,8 +4,7 @@
     walk.place(pointers, arena address); walk.launch(device, stream)
 
 All pointers that a call varies lie in one table (`inputs | weights | persistent | outputs | arena buffers | scratch`),
-followed by what does not vary (addresses of status words, symbols). Each launch's parameter array points into it, or at
-a TMA descriptor.
+followed by what does not vary (addresses of status words, symbols). Parameters of launches point into it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A loaded program on raw pointers: what `lamina.load` and the torch frontend have in common.
 
     program = LoadedProgram(compiled.manifest, compiled.image)
-    constants = program.initialize([pointer of each weight])          # once per version of the weights
-    prepared = program.prepare((2, 128))                              # once per tuple of symbol values
+    constants = program.initialize([pointer of each weight])    # once per version of the weights
+    prepared = program.prepare((2, 128))                        # once per tuple of symbol values
     program.run(prepared, [pointer of each input], [pointer of each output buffer], constants)
 
 `prepared.buffers` says what output buffers to allocate, `prepared.outputs` which part of which buffer each result is.

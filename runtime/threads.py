@@ -7,7 +7,7 @@ The first of these that is there:
     pool     pthreads of our own
 
 In a forked child, torch's and OpenMP's threads are gone and a region would wait for them for ever. Under torch it runs
-serially there (torch's own ops must, too); otherwise on our own pool, which is simply started again.
+serially there (torch's own ops must, too); otherwise on our own pool, started again.
 `LAMINA_NUM_THREADS` and `LAMINA_THREADS` (README) say otherwise.
 """
 

@@ -1,7 +1,6 @@
 """Zip files with stored (uncompressed) members aligned to 64 bytes, so that they can be mapped and used in place.
 
-The reader accepts what the writer (compiler/zip_writer.py) writes and refuses everything else: it checks every field
-that it uses against the file's length.
+What compiler/zip_writer.py writes is accepted, all else refused: every field that is used is checked.
 """
 
 from __future__ import annotations
