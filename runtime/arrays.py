@@ -61,23 +61,19 @@ def is_row_major(shape: Sequence[int], strides: Sequence[int], step: int = 1) ->
 
 
 def as_array(value: Any, name: str) -> np.ndarray:
-    """A numpy array on `value`'s memory: arrays, and anything that speaks DLPack or the array interface."""
+    """An array on `value`'s memory: an array, or what has DLPack or the array interface."""
     if isinstance(value, np.ndarray):
         return value
+    kind = type(value).__name__
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
-        except Exception as error:  # each library raises its own
-            typed = "dtype" in str(error)  # numpy has no bf16 and no f8…
-            hint = " Pass such elements as an array of ml_dtypes.bfloat16, and f8… as uint8." if typed else ""
-            raise LaminaRuntimeError(
-                f"input '{name}': cannot read this {type(value).__name__}: {error}{hint}"
-            ) from None
+        except Exception as error:
+            hint = "; bf16: pass an array of ml_dtypes" if "dtype" in str(error) else ""
+            raise LaminaRuntimeError(f"input '{name}': cannot read this {kind}: {error}{hint}") from None
     if hasattr(value, "__array_interface__") or isinstance(value, (bool, int, float)):
         return np.asarray(value)
-    raise LaminaRuntimeError(
-        f"input '{name}' is a {type(value).__name__}; pass a numpy array or an object with __dlpack__"
-    )
+    raise LaminaRuntimeError(f"input '{name}' is a {kind}; pass a numpy array or an object with __dlpack__")
 
 
 def pointer(array: np.ndarray) -> int:

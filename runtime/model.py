@@ -34,12 +34,6 @@ class EntryModel(ABC):
     def __repr__(self) -> str:
         return f"<lamina {self._caller} for {self.target}>"
 
-    def __reduce__(self) -> Any:
-        """Refuse to be pickled or copied: a model is code that is loaded here, and mapped weights."""
-        raise TypeError(
-            f"a loaded model cannot be pickled or copied; load {self.artifact.path} again where it is needed"
-        )
-
     def session(self) -> Session:
         """A copy of the state that calls through it read and write."""
         return Session(self)

@@ -135,8 +135,8 @@ class PlannedProgram:
         for o, shape in zip(plan["outputs"], shapes):
             (offset,), strides = take(1), take(len(shape))
             space, index = o["storage"]
-            whole = space == "output" and offset == 0 and strides == row_major(shape)
-            whole = whole and (o["dtype"], shape) == (buffers[index].dtype, buffers[index].shape)
+            whole = space == "output" and (offset, strides) == (0, row_major(shape))
+            whole = whole and (o["dtype"], shape) == buffers[index][:2]
             outputs.append(OutputSpec(o["name"], o["dtype"], shape, space, index, offset, strides, o["mutates"], whole))
         offsets, total = plan_offsets(take(len(plan["arena"])), self._lifetimes)
         dims = (ctypes.c_int64 * (len(symbols) + len(offsets) + 1))(*symbols, *offsets)

@@ -1,8 +1,6 @@
 """`lamina.load` as a function of arrays: every kind of argument, results, state, weights, and its errors."""
 
-import copy
 import os
-import pickle
 import threading
 import time
 
@@ -93,7 +91,7 @@ def test_element_types_that_numpy_cannot_read(model):
         __dlpack_device__ = X.__dlpack_device__
 
     with pytest.raises(
-        LaminaRuntimeError, match=r"input 'x': cannot read this Other: .* an array of ml_dtypes.bfloat16"
+        LaminaRuntimeError, match=r"input 'x': cannot read this Other: .* bf16: pass an array of ml_dtypes"
     ):
         model(Other(), X)
 
@@ -225,12 +223,6 @@ def test_scalar_inputs_are_ints(saved, compiled):
 def test_errors(model, call, message):
     with pytest.raises(LaminaRuntimeError, match=message):
         call(model)
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_model_cannot_be_copied(model, copied):
-    with pytest.raises(TypeError, match="a loaded model cannot be pickled or copied; load .*lamina again where"):
-        copied(model)
 
 
 def test_wrong_swapped_weight(simple):
