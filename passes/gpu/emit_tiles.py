@@ -29,7 +29,7 @@ from .unaligned_loads import MANY_PARTS, VECTOR_BYTES
 SIDE = 64
 SMALL_SIDE = 32  # where larger tiles would be too few
 ENOUGH_TILES = 264  # two for each of 132 multiprocessors
-THREADS, MORE_THREADS = 256, 512  # more where rows begin anywhere
+THREADS, MORE_THREADS = 256, 512  # more where the results' rows begin anywhere
 SHARED = 48 * 1024  # bytes without asking for more
 SHORTEST = 8  # a loop of fewer elements makes tiles that are mostly empty
 
@@ -138,14 +138,18 @@ class Turn:
         return choose_width(values, probe, fits)
 
     def _shape(self) -> Shape:
-        """The shape of tiles, which they get: longer where rows begin anywhere, so that their ends count less."""
+        """The shape of tiles, which they get: longer where rows begin anywhere, so that their ends count less.
+
+        Not in both directions where both begin anywhere: bf16 of odd rows to odd rows took 37.8 µs, 40.1 in tiles of 128 x 128.
+        """
         cross, last = self.cross.extent, self.last.extent
         counts = [*(l.extent for l in self.others), dims.ceildiv(cross, SIDE), dims.ceildiv(last, SIDE)]
         count = dims.product(counts)
         if isinstance(count, int) and count < ENOUGH_TILES:
             shape = Shape(SMALL_SIDE, SMALL_SIDE)
         else:
-            across, along = _side(cross, SIDE), _side(last, SIDE * (1 + self.shifts))
+            wide = not self.shifts and any(t.shifts for t in self.tiles)
+            across, along = _side(cross, SIDE * (1 + wide)), _side(last, SIDE * (1 + self.shifts))
             # a short loop is in one tile, which has more of the other one
             shape = Shape(
                 max(across, _side(cross, SIDE * SIDE // along)), max(along, _side(last, SIDE * SIDE // across))
@@ -161,8 +165,7 @@ class Turn:
         along = dims.ceildiv(extent + self.before, self.advance)
         counts = [*(l.extent for l in self.others), dims.ceildiv(self.cross.extent, shape.across), along]
         widest = max(self.width, *(t.vector for t in self.tiles))
-        anywhere = self.shifts or any(t.shifts for t in self.tiles)
-        threads = min(MORE_THREADS if anywhere else THREADS, shape.across * shape.along // widest)
+        threads = min(MORE_THREADS if self.shifts else THREADS, shape.across * shape.along // widest)
         stage = self.kernel.stage(threads, (dims.product(counts), 1, 1))
         b = stage.b
         place = Ranges({"block": dims.product(counts)}).delinearize(b.bind("block", stage.block()), counts)
