@@ -15,7 +15,7 @@ from support.amdgpu_emulator.occupancy import table  # noqa: E402
 
 from lamina.compiler.api import compile_graph  # noqa: E402
 from lamina.dialects.record import Graph, TensorType  # noqa: E402
-from lamina.runtime.gpu_image import unpack  # noqa: E402
+from lamina.runtime.gpu.image import unpack  # noqa: E402
 
 CHIPS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 RESULTS = Path(__file__).parent / "results" / "amdgpu.md"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runtime.gpu_table import ENTRY
+from ..runtime.gpu.table import ENTRY
 from ..targets import Target, all_targets, get_target
 from .api import Program, compile_llvm
 from .artifact_file import Code, EntryCode, HostCode, write_artifact

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..runtime.cubin_cache import cache_root
+from ..runtime.gpu.cubin_cache import cache_root
 from .messages import Message
 
 MAGIC = b"LAMINA01"

@@ -25,7 +25,7 @@ from .program import Constants, LoadedProgram
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .gpu_model import GpuModel
+    from .gpu.model import GpuModel
 
 
 def load(
@@ -44,7 +44,7 @@ def load(
     CUDA or HIP graph. ArtifactError says why a file cannot be loaded. Loading runs the file's code: load what you trust.
     """
     if device != "cpu":
-        from .gpu_model import GpuModel, parse_device
+        from .gpu.model import GpuModel, parse_device
 
         place = parse_device(device)
         artifact = read_artifact(path, verify)

@@ -26,7 +26,7 @@ from .zip_store import LOCAL, Member, read_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .gpu_device import Device
+    from .gpu.drivers import Device
 
 FORMAT = "lamina"
 SCHEMA = 1

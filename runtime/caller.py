@@ -1,4 +1,4 @@
-"""What calls of a program with arrays have in common, on the CPU (call.py) and on GPUs (gpu_call.py)."""
+"""What calls of a program with arrays have in common, on the CPU (call.py) and on GPUs (gpu/call.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loaded entry point, wherever it runs: its names, its weights, its state. `api.Model` and `gpu_model.GpuModel` add calls."""
+"""A loaded entry point, wherever it runs: its names, its weights, its state. `api.Model` and `gpu.model.GpuModel` add calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .program import Constants
 
 if TYPE_CHECKING:
     from .call import Caller
-    from .gpu_call import GpuCaller
+    from .gpu.call import GpuCaller
 
 
 class EntryModel(ABC):

@@ -1,4 +1,4 @@
-"""Writes the container in which GPU code travels; `runtime/gpu_image.py` says what is in it, and reads it."""
+"""Writes the container in which GPU code travels; `runtime/gpu/image.py` says what is in it, and reads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from ..runtime.gpu_image import MAGIC
+from ..runtime.gpu.image import MAGIC
 
 
 def pack(header: dict[str, Any], blobs: Sequence[bytes]) -> bytes:

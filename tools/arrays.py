@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..runtime.api import Model
-    from ..runtime.gpu_model import GpuModel
+    from ..runtime.gpu.model import GpuModel
 
 # options of the commands that call an artifact
 size_option = click.option(

@@ -44,7 +44,7 @@ def _runs(target: Target) -> str:
 def _runs_on_gpu(target: Target) -> str:
     """The GPUs here that can, or why none can."""
     from ..runtime.errors import LaminaRuntimeError
-    from ..runtime.gpu_model import parse_device
+    from ..runtime.gpu.model import parse_device
 
     able, reasons = list[str](), list[str]()
     for index in itertools.count():

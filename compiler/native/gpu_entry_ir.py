@@ -2,7 +2,7 @@
 
     PyObject *lamina_gpu_entry_3(PyObject *self, PyObject **args, Py_ssize_t n)        args: stream, inputs
 
-Nothing is imported: addresses of CPython's and the driver's functions lie in the table (`runtime/gpu_table.py`), so that
+Nothing is imported: addresses of CPython's and the driver's functions lie in the table (`runtime/gpu/table.py`), so that
 one shared object serves all programs, CUDA and HIP. It launches as entries under torch do (`gpu_launch_ir.py`).
 
     facts            the stream is an int; the device is this thread's; no failed run-time check waits to be raised
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...runtime import gpu_table as layout
+from ...runtime.gpu import table as layout
 from .entry_ir import CLASS, SAME, arguments_check, int_check, load_field, load_slot, load_word, slow
 from .gpu_launch_ir import launch_ir
 

@@ -1,6 +1,6 @@
 """The host launcher of programs on GPUs, as LLVM IR: for entries under torch and for those that artifacts carry.
 
-It works by a table (`runtime/gpu_table.py`: `LAUNCH_SLOTS`) and calls the driver by addresses there, so that CUDA and HIP
+It works by a table (`runtime/gpu/table.py`: `LAUNCH_SLOTS`) and calls the driver by addresses there, so that CUDA and HIP
 differ in the table alone and nothing is imported.
 
     @launch_quiet    no failed run-time check is waiting to be raised
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ...runtime.gpu_table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
+from ...runtime.gpu.table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
 from .entry_ir import each, every, load_slot, load_word
 
 _Slot = Callable[..., str]  # load_slot of one table

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...runtime.entry import Chain, addresses
-from ...runtime.gpu_launches import Launches, program_words
-from ...runtime.gpu_program import DEVICE_ALIGN
+from ...runtime.gpu.launches import Launches, program_words
+from ...runtime.gpu.program import DEVICE_ALIGN
 from .cuda_entry_code import cuda_entry_ir
 from .entry_image import entry_image
 from .entry_support import Support, support, torch_library

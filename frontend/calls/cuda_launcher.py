@@ -18,10 +18,10 @@ import torch
 
 from ...dialects.dtypes import size as item_size
 from ...dialects.strides import row_major
-from ...runtime import cuda, hip
 from ...runtime.errors import LaminaRuntimeError
-from ...runtime.gpu_device import Device
-from ...runtime.gpu_program import DEVICE_ALIGN, GpuProgram
+from ...runtime.gpu import cuda, hip
+from ...runtime.gpu.drivers import Device
+from ...runtime.gpu.program import DEVICE_ALIGN, GpuProgram
 from ...runtime.program import Constants, OutputSpec
 from .. import values, weights
 from ..part import Part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...compiler.native.size_steps_ir import FOLLOW_SLOTS
-from ...runtime.gpu_table import LAUNCH_SLOTS
+from ...runtime.gpu.table import LAUNCH_SLOTS
 
 # Slots of the table, in order.
 SLOTS = (

@@ -14,14 +14,14 @@ from typing import Any
 from ...compiler.native.size_steps_ir import MIN
 from ...dialects import dims
 from ...dialects.dims import Dim
-from ...runtime import cuda
 from ...runtime.entry import addresses
-from ...runtime.gpu_check import MOST_BLOCKS
-from ...runtime.gpu_launches import Launches
-from ...runtime.gpu_layout import ALIGN
-from ...runtime.gpu_program import GpuProgram
-from ...runtime.gpu_table import MAP_WORDS, STEP_WORDS
-from ...runtime.gpu_walk import Descriptor, Launch
+from ...runtime.gpu import cuda
+from ...runtime.gpu.check import MOST_BLOCKS
+from ...runtime.gpu.launches import Launches
+from ...runtime.gpu.layout import ALIGN
+from ...runtime.gpu.program import GpuProgram
+from ...runtime.gpu.table import MAP_WORDS, STEP_WORDS
+from ...runtime.gpu.walk import Descriptor, Launch
 from .size_steps import SizeSteps
 
 _WORD, _HALF = 8, 4  # bytes

@@ -15,11 +15,11 @@ from lamina.dialects import dims
 from lamina.frontend.calls import launcher
 from lamina.frontend.calls.gpu_follow import follow_launches
 from lamina.frontend.calls.size_steps import SizeSteps
-from lamina.runtime import cuda
 from lamina.runtime.arena import plan_offsets
-from lamina.runtime.gpu_launches import Launches
-from lamina.runtime.gpu_program import GpuProgram
-from lamina.runtime.gpu_table import STEP_WORDS
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.launches import Launches
+from lamina.runtime.gpu.program import GpuProgram
+from lamina.runtime.gpu.table import STEP_WORDS
 from lamina.runtime.loader import Image
 
 SYMBOLS = ("s0", "s1")

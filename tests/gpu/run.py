@@ -35,9 +35,9 @@ from lamina.dialects.dtypes import FLOAT8
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend.values import torch_dtype
-from lamina.runtime import cuda
-from lamina.runtime.cuda import target_of
-from lamina.runtime.gpu_program import GpuProgram
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.cuda import target_of
+from lamina.runtime.gpu.program import GpuProgram
 
 LOOPS = ("pointwise", "view", "creation", "gather", "reduction", "row", "concat")
 

@@ -23,7 +23,7 @@ from run import Failures  # noqa: E402
 
 import lamina  # noqa: E402
 from lamina.runtime.errors import DeviceMemoryError  # noqa: E402
-from lamina.runtime.gpu_array import DeviceArray  # noqa: E402
+from lamina.runtime.gpu.array import DeviceArray  # noqa: E402
 
 SIZE = 1 << 20  # elements a row's kernels take long enough for calls to overlap
 THREADS, CALLS = 4, 50

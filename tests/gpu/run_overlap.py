@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gpu.run import Failures
 
 import lamina.frontend.dynamo  # noqa: F401
-from lamina.runtime import cuda
+from lamina.runtime.gpu import cuda
 
 Step = Callable[..., torch.Tensor]
 CALLS = 100

@@ -12,9 +12,10 @@ from lamina.compiler import artifact
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
-from lamina.runtime import cuda, dlpack, machine
+from lamina.runtime import dlpack, machine
 from lamina.runtime.errors import DeviceMemoryError, LaminaIndexError, LaminaRuntimeError
-from lamina.runtime.gpu_array import DeviceArray
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.array import DeviceArray
 
 RNG = np.random.default_rng(0)
 

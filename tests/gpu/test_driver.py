@@ -9,10 +9,10 @@ from support.fake_cuda import CONTEXT, FakeDriver
 import lamina
 from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
-from lamina.runtime import cuda
 from lamina.runtime.errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError, WrongDeviceError
-from lamina.runtime.gpu_image import unpack
-from lamina.runtime.gpu_program import GpuProgram
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.image import unpack
+from lamina.runtime.gpu.program import GpuProgram
 from lamina.targets.gpu_container import pack
 from lamina.tools.targets import targets_command
 

@@ -9,9 +9,9 @@ from support.fake_cuda import FakeDriver
 
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.frontend.calls import cuda_entry, cuda_launcher, entry_support, launcher
-from lamina.runtime import cuda, gpu_layout
 from lamina.runtime.entry import addresses
-from lamina.runtime.gpu_program import GpuProgram
+from lamina.runtime.gpu import cuda, layout
+from lamina.runtime.gpu.program import GpuProgram
 
 
 class FakeTorchCuda:
@@ -103,7 +103,7 @@ def test_it_launches_what_python_launches(gpu):
 
 @pytest.mark.parametrize("graphs", [False, True])
 def test_results_hold_what_is_dead_when_they_are_written(graphs, gpu, monkeypatch):
-    monkeypatch.setattr(gpu_layout, "LEAST_HOSTED", 1)
+    monkeypatch.setattr(layout, "LEAST_HOSTED", 1)
 
     def rounds(x):
         for dim in (0, 1, 0, 1, 0):

@@ -7,11 +7,11 @@ from support.fake_cuda import FakeDriver
 
 from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
-from lamina.runtime import cuda
 from lamina.runtime.errors import ArtifactError
-from lamina.runtime.gpu_image import unpack
-from lamina.runtime.gpu_program import GpuProgram
-from lamina.runtime.gpu_walk import Copy
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.image import unpack
+from lamina.runtime.gpu.program import GpuProgram
+from lamina.runtime.gpu.walk import Copy
 from lamina.targets.gpu_container import pack
 
 

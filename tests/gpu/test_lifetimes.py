@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.fake_cuda import FakeDriver
 
-from lamina.runtime import cuda, hip
 from lamina.runtime.errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError
-from lamina.runtime.gpu_pending import Pending
+from lamina.runtime.gpu import cuda, hip
+from lamina.runtime.gpu.pending import Pending
 
 
 class Library:
@@ -74,8 +74,8 @@ import lamina
 from lamina.compiler import artifact
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.dialects.record import Graph, TensorType
-from lamina.runtime import cuda
-from lamina.runtime.gpu_array import DeviceArray
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.array import DeviceArray
 
 graph = Graph()
 x = graph.add_input("x", TensorType("f32", (4, 20)))

@@ -14,8 +14,8 @@ from lamina.compiler import artifact
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.dialects.op import all_ops
 from lamina.dialects.record import Graph, TensorType
-from lamina.runtime.gpu_array import DeviceArray
-from lamina.runtime.gpu_image import unpack
+from lamina.runtime.gpu.array import DeviceArray
+from lamina.runtime.gpu.image import unpack
 from lamina.targets.gpu_container import pack
 
 RNG = np.random.default_rng(0)

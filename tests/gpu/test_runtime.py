@@ -10,9 +10,10 @@ import lamina
 from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend.calls import launcher
-from lamina.runtime import cuda, dlpack
+from lamina.runtime import dlpack
 from lamina.runtime.errors import ArtifactError, LaminaRuntimeError, NoDeviceError
-from lamina.runtime.gpu_image import unpack
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.image import unpack
 from lamina.targets.gpu_container import pack
 
 no_driver = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

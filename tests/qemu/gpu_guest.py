@@ -12,8 +12,8 @@ import sys
 import numpy as np
 
 import lamina
-from lamina.runtime import cuda
-from lamina.runtime.gpu_array import DeviceArray
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.array import DeviceArray
 
 P, I, U, Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 N = 64

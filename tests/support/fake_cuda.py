@@ -19,7 +19,7 @@ from mlir import ir
 from support.scalar_ops import dtype_of
 from support.simulate_gpu import run_stage
 
-from lamina.runtime import cuda
+from lamina.runtime.gpu import cuda
 
 P, I, U, Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 CONTEXT = 0x1000

@@ -1,7 +1,7 @@
 """A libamdhip64 without a GPU: a shared library whose functions run here, with kernels in the emulator.
 
     fake = FakeHip("gfx942")
-    fake.install(monkeypatch, tmp_path)      # lamina.runtime.hip now loads it
+    fake.install(monkeypatch, tmp_path)      # lamina.runtime.gpu.hip now loads it
 
 The library is LLVM IR that jumps through a table of Python callbacks, linked by our linker: no C compiler is needed,
 and native code may call its functions by address. "Device memory" is the host's, filled with NaNs when allocated; a
@@ -21,7 +21,7 @@ from llvmlite import binding as llvm
 from support.amdgpu_emulator import Emulator, EmulatorError, Memory
 from support.amdgpu_emulator.launch import fill_arguments
 
-from lamina.runtime import hip
+from lamina.runtime.gpu import hip
 from lamina.targets.linker import link
 
 P, I, U, Z, L = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_ulonglong
@@ -72,7 +72,7 @@ class FakeHip:
         self._text = ctypes.CFUNCTYPE(P, I)(self._error_text)
 
     def install(self, monkeypatch: Any, folder: Path) -> FakeHip:
-        """Be the library that `lamina.runtime.hip` finds."""
+        """Be the library that `lamina.runtime.gpu.hip` finds."""
         path = folder / "libamdhip64.so"
         path.write_bytes(_library())
         table = (P * (len(SIGNATURES) + 1)).in_dll(ctypes.CDLL(str(path)), "table")

@@ -10,9 +10,9 @@ from support.fake_cuda import FakeDriver
 
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.dialects.record import Graph
-from lamina.runtime import cuda
 from lamina.runtime.arrays import numpy_dtype
-from lamina.runtime.gpu_program import GpuProgram
+from lamina.runtime.gpu import cuda
+from lamina.runtime.gpu.program import GpuProgram
 
 
 def run_on_fake(

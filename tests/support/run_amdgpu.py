@@ -17,10 +17,10 @@ from lamina.compiler.api import compile_graph
 from lamina.compiler.options import Options
 from lamina.dialects import dims, interpret
 from lamina.dialects.record import Graph
-from lamina.runtime import hip
-from lamina.runtime.gpu_array import DeviceArray
-from lamina.runtime.gpu_image import unpack
-from lamina.runtime.gpu_program import GpuProgram
+from lamina.runtime.gpu import hip
+from lamina.runtime.gpu.array import DeviceArray
+from lamina.runtime.gpu.image import unpack
+from lamina.runtime.gpu.program import GpuProgram
 
 GRANULE = 16  # bytes: buffers begin at, and may be read to, multiples of it
 

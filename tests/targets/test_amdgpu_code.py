@@ -17,7 +17,7 @@ from lamina.compiler.api import compile_graph
 from lamina.compiler.lowering import Lowering
 from lamina.dialects.record import Graph, TensorType
 from lamina.passes.pass_manager import Observer
-from lamina.runtime.gpu_image import unpack
+from lamina.runtime.gpu.image import unpack
 from lamina.targets import TargetError, get_target, linker
 from lamina.targets.amdgpu_code import emit_code_object
 from lamina.targets.linker import LinkError, link

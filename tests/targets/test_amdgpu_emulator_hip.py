@@ -8,8 +8,8 @@ import pytest
 from support import amdgpu_code
 from support.fake_hip import OUT_OF_MEMORY, FakeHip
 
-from lamina.runtime import hip
 from lamina.runtime.errors import DeviceError
+from lamina.runtime.gpu import hip
 
 pytestmark = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")
 

@@ -13,11 +13,11 @@ from lamina.compiler import artifact
 from lamina.compiler.api import compile_graph
 from lamina.dialects.record import Graph, TensorType
 from lamina.frontend.calls import cuda_entry, cuda_launcher, entry_support, launcher
-from lamina.runtime import hip
 from lamina.runtime.entry import addresses
 from lamina.runtime.errors import DeviceMemoryError
-from lamina.runtime.gpu_array import DeviceArray
-from lamina.runtime.gpu_program import GpuProgram
+from lamina.runtime.gpu import hip
+from lamina.runtime.gpu.array import DeviceArray
+from lamina.runtime.gpu.program import GpuProgram
 
 pytestmark = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")
 CHIP = "gfx1100"

@@ -14,7 +14,7 @@ from lamina.compiler.api import compile_graph
 from lamina.dialects import interpret
 from lamina.dialects.interpret import numpy_dtype
 from lamina.dialects.record import Graph, TensorType
-from lamina.runtime.gpu_image import unpack
+from lamina.runtime.gpu.image import unpack
 from lamina.targets import get_target
 
 pytestmark = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")

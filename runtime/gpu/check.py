@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import ArtifactError
 from .cuda import TENSOR_MAP_TYPES
-from .errors import ArtifactError
 
 _MOST_THREADS = 1024  # of a block, on all GPUs
 _MOST_SHARED = 256 << 10  # bytes of a block, more than any GPU has

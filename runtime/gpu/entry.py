@@ -12,16 +12,17 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import dlpack, gpu_table
-from .entry import PYTHON, Chain, Table, addresses, has_known_layout, method, rows
-from .gpu_array import DeviceArray
-from .gpu_device import Memory
-from .gpu_launches import Launches, program_words
-from .gpu_program import DEVICE_ALIGN
+from .. import dlpack
+from ..entry import PYTHON, Chain, Table, addresses, has_known_layout, method, rows
+from . import table
+from .array import DeviceArray
+from .drivers import Memory
+from .launches import Launches, program_words
+from .program import DEVICE_ALIGN
 
 if TYPE_CHECKING:
-    from .gpu_call import GpuCaller
-    from .program import Prepared
+    from ..program import Prepared
+    from .call import GpuCaller
 
 _PYTHON = PYTHON | {"compare": "PyObject_RichCompareBool"}
 _FIELDS = ("device", "dtype", "pointer", "shape", "stream")
@@ -59,7 +60,7 @@ class _GpuEntry:
         result = self.caller.general(stream, *values)
         kinds = [self._kind(*given) for given in zip(self.caller.arguments, values)]
         if None not in kinds:
-            self.chain.fill(tuple(kinds), lambda table: table.memoise(values))
+            self.chain.fill(tuple(kinds), lambda known: known.memoise(values))
         return result
 
     def _kind(self, number: int, value: Any) -> Any:
@@ -77,14 +78,14 @@ class _GpuTable(Table):
     """One call of a program on a GPU."""
 
     def __init__(self, caller: GpuCaller, words: dict[str, int]):
-        super().__init__(gpu_table.SLOT, words)
+        super().__init__(table.SLOT, words)
         self.caller = caller
         self._made: tuple[tuple[int, ...], Launches] | None = None
 
     @property
     def busy(self) -> bool:
         """True while another thread launches."""
-        return bool(self.slots[gpu_table.SLOT["busy"]])
+        return bool(self.slots[table.SLOT["busy"]])
 
     def memoise(self, values: tuple[Any, ...]) -> None:
         """Fill the table for calls like this one."""
@@ -121,23 +122,23 @@ class _GpuTable(Table):
         words, device = list[int](), self.caller.program.device
         for number, value in zip(self.caller.arguments, values):
             if number in self.caller.scalars:
-                row = [gpu_table.INT, value]
+                row = [table.INT, value]
             elif type(value) is DeviceArray:
                 kept += [value.shape, value.dtype]
-                row = [gpu_table.OURS, id(DeviceArray), number, id(value.shape), id(value.dtype)]
+                row = [table.OURS, id(DeviceArray), number, id(value.shape), id(value.dtype)]
             else:
                 seen = dlpack.exchanged(value, device.dlpack, device.index)
                 assert seen is not None, "its kind was told"
                 sizes, strides = rows(seen.shape, 1), rows(seen.strides, 1)
                 kept += [type(value), sizes, strides]
                 shape = [len(seen.shape), ctypes.addressof(sizes), ctypes.addressof(strides)]
-                row = [gpu_table.EXCHANGED, id(type(value)), number, seen.read, seen.dtype, *shape, seen.current_stream]
-            words += row + [0] * (gpu_table.ARGUMENT_WORDS - len(row))
-        return rows(words, gpu_table.ARGUMENT_WORDS)
+                row = [table.EXCHANGED, id(type(value)), number, seen.read, seen.dtype, *shape, seen.current_stream]
+            words += row + [0] * (table.ARGUMENT_WORDS - len(row))
+        return rows(words, table.ARGUMENT_WORDS)
 
     def _outputs(self, prepared: Prepared, buffers: ctypes.Array, first: int) -> tuple[ctypes.Array, Callable[[], Any]]:
         """The rows of the results, and what makes arrays of them once their memory is taken and their work enqueued."""
-        device, slots, stream_at = self.caller.program.device, self.slots, gpu_table.SLOT["stream"]
+        device, slots, stream_at = self.caller.program.device, self.slots, table.SLOT["stream"]
         specs = [(first + n, tuple(b.shape), b.dtype, b.bytes) for n, b in enumerate(prepared.buffers)]
 
         def finish() -> Any:
@@ -149,7 +150,7 @@ class _GpuTable(Table):
             return made[0] if len(made) == 1 else made
 
         words = [word for slot, _, _, size in specs for word in (max(size, DEVICE_ALIGN), slot)]
-        return rows(words, gpu_table.OUTPUT_WORDS), finish
+        return rows(words, table.OUTPUT_WORDS), finish
 
 
 @functools.cache

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from .gpu_device import Device
-from .gpu_walk import Launch, Walk
+from .drivers import Device
+from .walk import Launch, Walk
 
 # CUgraphEdgeData: from CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, to the default port, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
 _PROGRAMMATIC = bytes((1, 0, 1, 0, 0, 0, 0, 0))

@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from typing import Any
 
-from .gpu_device import Device
+from .drivers import Device
 
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING and hipEventDisableTiming
 

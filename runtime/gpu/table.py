@@ -6,7 +6,7 @@ entry that artifacts carry (`compiler/native/gpu_entry_ir.py`), whose name is th
 
 from __future__ import annotations
 
-from .array_table import BYTES_DATA as BYTES_DATA  # where a bytes object keeps its content
+from ..array_table import BYTES_DATA as BYTES_DATA  # where a bytes object keeps its content
 
 ENTRY = "lamina_gpu_entry_3"
 
@@ -39,7 +39,7 @@ LAUNCH_SLOTS = (
 STEP_WORDS = 10
 CONFIG_STREAM = 32  # where a config of a launch (cuda.LaunchConfig) keeps the stream
 MAP_WORDS = 3  # &descriptor, slot of its base, base now
-NODE_WORDS = 4  # node, &its parameters (gpu_graph.py), &slots it reads, their number
+NODE_WORDS = 4  # node, &its parameters (graph.py), &slots it reads, their number
 
 SLOTS = (
     # functions of CPython

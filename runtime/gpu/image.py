@@ -10,7 +10,7 @@ import json
 import struct
 from typing import Any
 
-from .errors import ArtifactError
+from ..errors import ArtifactError
 
 MAGIC = b"LAMGPU01"
 

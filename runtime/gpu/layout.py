@@ -15,18 +15,18 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-from .arena import find_hosts
-from .arrays import ITEM_SIZE
-from .errors import LaminaRuntimeError
-from .gpu_check import check_grid
-from .gpu_device import Device, Module
-from .gpu_walk import Copy, Descriptor, Launch, Walk
-from .sizes import Size, compile_sizes
+from ..arena import find_hosts
+from ..arrays import ITEM_SIZE
+from ..errors import LaminaRuntimeError
+from ..sizes import Size, compile_sizes
+from .check import check_grid
+from .drivers import Device, Module
+from .walk import Copy, Descriptor, Launch, Walk
 
 ALIGN = 256  # bytes, of buffers in the arena
 LEAST_HOSTED = 1 << 20  # bytes of one that lies in a result instead; a graph must be told wherever a result has moved
 
-# kernel name -> (its header, its module on the device); see gpu_image.py
+# kernel name -> (its header, its module on the device); see image.py
 Kernels = Callable[[str], tuple[Mapping[str, Any], Module]]
 
 

@@ -1,7 +1,7 @@
 """A program on a GPU: the plan walked launch by launch, on raw device pointers.
 
 It is used as a LoadedProgram (program.py), and on a stream. A call fills a table of pointers and enqueues launches that read
-it (gpu_walk.py). A failed run-time check is raised by the next call, or by `check_status` after a synchronisation.
+it (walk.py). A failed run-time check is raised by the next call, or by `check_status` after a synchronisation.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from .arrays import ITEM_SIZE
-from .gpu_check import check_launches
-from .gpu_device import Device, Module
-from .gpu_image import unpack
-from .gpu_layout import Layout
-from .gpu_walk import Walk
-from .program import Constants, PlannedProgram, Prepared
+from ..arrays import ITEM_SIZE
+from ..program import Constants, PlannedProgram, Prepared
+from .check import check_launches
+from .drivers import Device, Module
+from .image import unpack
+from .layout import Layout
+from .walk import Walk
 
 MEMO = 4096  # tuples of symbol values whose launches are remembered
 DEVICE_ALIGN = 16  # what kernels expect of every buffer

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from ..artifact import Artifact
+from ..errors import LaminaRuntimeError
+from ..loader import Image
+from ..model import EntryModel
+from ..program import Constants
 from . import cuda, hip
-from .artifact import Artifact
-from .errors import LaminaRuntimeError
-from .gpu_array import DeviceArray
-from .gpu_call import GpuCaller
-from .gpu_device import Device
-from .gpu_program import GpuProgram
-from .gpu_table import ENTRY
-from .loader import Image
-from .model import EntryModel
-from .program import Constants
+from .array import DeviceArray
+from .call import GpuCaller
+from .drivers import Device
+from .program import GpuProgram
+from .table import ENTRY
 
 
 def parse_device(text: str) -> Device:

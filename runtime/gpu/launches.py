@@ -1,4 +1,4 @@
-"""A walk as words for native code: the part of an entry's table that its launcher reads (`gpu_table.LAUNCH_SLOTS`)."""
+"""A walk as words for native code: the part of an entry's table that its launcher reads (`table.LAUNCH_SLOTS`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ctypes
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .gpu_device import Device
-from .gpu_graph import Graph
-from .gpu_table import STEP_WORDS
-from .gpu_walk import Copy, Walk
+from .drivers import Device
+from .graph import Graph
+from .table import STEP_WORDS
+from .walk import Copy, Walk
 
 if TYPE_CHECKING:
-    from .gpu_program import GpuProgram
+    from .program import GpuProgram
 
 # Launches from which on a graph is cheaper: a launch costs the CPU 4 µs, a call with a graph of any size 7 (H200).
 GRAPH_LAUNCHES = 2

@@ -11,9 +11,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import cubin_cache, dlpack, gpu_device
-from .entry import addresses
-from .errors import DeviceError, NoDeviceError, OldDriverError, WrongDeviceError
+from .. import dlpack
+from ..entry import addresses
+from ..errors import DeviceError, NoDeviceError, OldDriverError, WrongDeviceError
+from . import cubin_cache, drivers
 
 _NO_BINARY, _BAD_IMAGE, _BAD_PTX, _NEW_PTX = 209, 200, 218, 222
 _ATTRIBUTE_SMS, _ATTRIBUTE_MAJOR, _ATTRIBUTE_MINOR = 16, 75, 76
@@ -55,10 +56,10 @@ def check(code: int, what: str) -> None:
     if code:
         text = ctypes.c_char_p()
         driver().cuGetErrorString(code, ctypes.byref(text))
-        raise gpu_device.failure(code, text.value, what, "CUDA")
+        raise drivers.failure(code, text.value, what, "CUDA")
 
 
-class Device(gpu_device.Device):
+class Device(drivers.Device):
     """One GPU and its primary context."""
 
     kind, arch, dlpack, prefix = "cuda", "nvptx64", dlpack.CUDA, "cu"
@@ -82,7 +83,7 @@ class Device(gpu_device.Device):
         self._context = ctypes.c_void_p()
         check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
         self.context = self._context.value or 0
-        self.pool = gpu_device.memory_pool(self)
+        self.pool = drivers.memory_pool(self)
 
     def __str__(self) -> str:
         (major, minor), (cuda, point) = self.capability, self.driver_version
@@ -152,7 +153,7 @@ class LaunchConfig(ctypes.Structure):
 
     _fields_ = [
         ("shape", ctypes.c_uint * 7),  # grid, block, dynamic shared memory
-        ("stream", ctypes.c_void_p),  # at gpu_table.CONFIG_STREAM
+        ("stream", ctypes.c_void_p),  # at table.CONFIG_STREAM
         ("attributes", ctypes.c_void_p),
         ("count", ctypes.c_uint),
         # CUlaunchAttribute: which, and a union of 64 bytes
@@ -166,7 +167,7 @@ class LaunchConfig(ctypes.Structure):
         self.attributes = ctypes.addressof(self) + LaunchConfig.attribute.offset
 
 
-class Module(gpu_device.Module):
+class Module(drivers.Module):
     """Code, from a cubin or, where that is missing or for another GPU, from PTX."""
 
     device: Device
@@ -264,7 +265,7 @@ _devices: dict[int, Device] = {}
 
 def device(index: int = 0) -> Device:
     """The device number `index`."""
-    return gpu_device.opened(_devices, index, Device)
+    return drivers.opened(_devices, index, Device)
 
 
 def check_device(arch: str, device: Device) -> None:

@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .entry import addresses
-from .errors import DeviceError, DeviceMemoryError, NoDeviceError, WrongDeviceError
+from ..entry import addresses
+from ..errors import DeviceError, DeviceMemoryError, NoDeviceError, WrongDeviceError
 
 if TYPE_CHECKING:
     from .cuda import TensorMap
@@ -21,7 +21,7 @@ _opening = threading.Lock()
 _HOST_PORTABLE_MAPPED = 3  # flags of host memory, the same in CUDA and HIP
 _NO_DEVICE = 100  # an error's number
 _GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
-# what native entries call (gpu_table.DRIVER_SLOTS), by CUDA's names
+# what native entries call (table.DRIVER_SLOTS), by CUDA's names
 FUNCTIONS = {
     "current_context": "CtxGetCurrent",
     "launch_kernel": "LaunchKernel",
@@ -118,7 +118,7 @@ class Device(ABC):
     copy_kind: tuple[int, ...] = ()  # what its MemcpyAsync takes besides
     index: int
     sms: int  # multiprocessors
-    context: int  # what `current_context` of the driver (gpu_table.py) finds when the device is current
+    context: int  # what `current_context` of the driver (table.py) finds when the device is current
     pool: int  # the memory pool that `take` takes from
 
     def __init__(self, index: int, count_devices: Callable[[Any], int], maker: str):
@@ -179,7 +179,7 @@ class Device(ABC):
         return getattr(self.driver(), self._full_name(name))
 
     def functions(self) -> dict[str, int]:
-        """Addresses of what native code calls, by the names in `gpu_table.DRIVER_SLOTS`; AttributeError if one lacks."""
+        """Addresses of what native code calls, by the names in `table.DRIVER_SLOTS`; AttributeError if one lacks."""
         return addresses(self.driver(), {word: self._full_name(name) for word, name in FUNCTIONS.items()})
 
     def _full_name(self, name: str) -> str:

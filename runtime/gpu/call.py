@@ -1,6 +1,6 @@
 """Calls of a program on a GPU with arrays: checks, allocation, copies where an array cannot be used as it is.
 
-What was seen before is called by native code (gpu_entry.py); `GpuCaller.general` takes everything and explains errors.
+What was seen before is called by native code (entry.py); `GpuCaller.general` takes everything and explains errors.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from . import gpu_entry
-from .arrays import ITEM_SIZE, is_row_major
-from .caller import ProgramCaller
-from .errors import LaminaRuntimeError
-from .gpu_array import DeviceArray, on_device
-from .gpu_pending import Pending
-from .gpu_program import DEVICE_ALIGN, GpuProgram
-from .program import OutputSpec
+from ..arrays import ITEM_SIZE, is_row_major
+from ..caller import ProgramCaller
+from ..errors import LaminaRuntimeError
+from ..program import OutputSpec
+from . import entry
+from .array import DeviceArray, on_device
+from .pending import Pending
+from .program import DEVICE_ALIGN, GpuProgram
 
 
 class GpuCaller(ProgramCaller):
@@ -30,7 +30,7 @@ class GpuCaller(ProgramCaller):
         super().__init__(program.plan, program.name, state)
         self.program, self.graphs = program, graphs
         self._pending = Pending(program.device)
-        self.call = gpu_entry.bind(self, launcher) if launcher else self.general
+        self.call = entry.bind(self, launcher) if launcher else self.general
 
     def general(self, stream: int, *values: Any) -> Any:
         """Run with everything checked; one DeviceArray, or a tuple of them. Does not wait for the device."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from . import dlpack
-from .arrays import ITEM_SIZE, as_array, dtype_name, is_row_major, numpy_dtype
-from .errors import LaminaRuntimeError
-from .gpu_device import Device, Memory
+from .. import dlpack
+from ..arrays import ITEM_SIZE, as_array, dtype_name, is_row_major, numpy_dtype
+from ..errors import LaminaRuntimeError
+from .drivers import Device, Memory
 
 _LEGACY_STREAM, _THREAD_STREAM = 1, 2  # numbers of the default streams in the CUDA array interface and DLPack
 
@@ -20,7 +20,7 @@ _LEGACY_STREAM, _THREAD_STREAM = 1, 2  # numbers of the default streams in the C
 class DeviceArray:
     """A contiguous array on a GPU, for anything that speaks DLPack, the CUDA array interface or numpy.
 
-    Work on `stream` makes its content. The native entry reads these fields (`gpu_entry.py`).
+    Work on `stream` makes its content. The native entry reads these fields (`entry.py`).
     """
 
     __slots__ = ("__weakref__", "_owner", "device", "dtype", "pointer", "shape", "stream")

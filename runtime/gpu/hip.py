@@ -1,6 +1,6 @@
 """AMD's HIP runtime through ctypes: devices, code, memory, launches. Only `libamdhip64` is needed.
 
-The interface is that of `cuda.py` (`gpu_device.Device`). HIP has no contexts to keep: a thread chooses its device.
+The interface is that of `cuda.py` (`drivers.Device`). HIP has no contexts to keep: a thread chooses its device.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from . import dlpack, gpu_device
-from .errors import NoDeviceError, OldDriverError, WrongDeviceError
+from .. import dlpack
+from ..errors import NoDeviceError, OldDriverError, WrongDeviceError
+from . import drivers
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so")
 _BAD_IMAGE, _NO_BINARY = 200, 209
@@ -71,7 +72,7 @@ def _library() -> Any:
 def check(code: int, what: str) -> None:
     """Raise the DeviceError of a failed call."""
     if code:
-        raise gpu_device.failure(code, driver().hipGetErrorString(code), what, "HIP")
+        raise drivers.failure(code, driver().hipGetErrorString(code), what, "HIP")
 
 
 def architecture(full: str) -> str:
@@ -79,7 +80,7 @@ def architecture(full: str) -> str:
     return full.partition(":")[0]
 
 
-class Device(gpu_device.Device):
+class Device(drivers.Device):
     """One GPU."""
 
     kind, arch, dlpack, prefix, names, copy_kind = "hip", "amdgcn", dlpack.ROCM, "hip", _NAMES, (_COPY_DEFAULT,)
@@ -100,7 +101,7 @@ class Device(gpu_device.Device):
             "reading a device attribute",
         )
         self.sms, self.context = units.value, index
-        self.pool = gpu_device.memory_pool(self)
+        self.pool = drivers.memory_pool(self)
 
     def __str__(self) -> str:
         return f"hip:{self.index} ({self.name}, {self.chip})"
@@ -143,7 +144,7 @@ class KernelNode(ctypes.Structure):
     ]
 
 
-class Module(gpu_device.Module):
+class Module(drivers.Module):
     """Code on a device."""
 
     def __init__(self, device: Device, image: bytes, name: str):
@@ -160,4 +161,4 @@ _devices: dict[int, Device] = {}
 
 def device(index: int = 0) -> Device:
     """The device number `index`."""
-    return gpu_device.opened(_devices, index, Device)
+    return drivers.opened(_devices, index, Device)

@@ -1,6 +1,6 @@
 """The launches of one entry of a plan for one tuple of sizes, laid out so that a call only fills in pointers.
 
-    walk = layout.walk(values of the symbols, status pointer)       # gpu_layout.py
+    walk = layout.walk(values of the symbols, status pointer)       # layout.py
     walk.place(pointers, arena address); walk.launch(device, stream)
 
 All pointers that a call varies lie in one table (`inputs | weights | persistent | outputs | arena buffers | scratch`),
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import LaminaRuntimeError
-from .gpu_device import Device
+from ..errors import LaminaRuntimeError
+from .drivers import Device
 
 if TYPE_CHECKING:
     from .cuda import TensorMap
