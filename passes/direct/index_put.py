@@ -1,7 +1,7 @@
 """Emit index_put: a copy of `x`, then the updates in row-major order of the indices.
 
 The dims that no index replaces are the work items, as in scatter. Where nothing is added, two stages have more to do at
-once, for a GPU: `index_put_copy`, then `passes/gpu/index_put_write`.
+once, for a GPU: `index_put_copy`, then `passes/gpu/direct/index_put_write`.
 """
 
 from __future__ import annotations

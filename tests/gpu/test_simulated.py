@@ -17,7 +17,7 @@ from support.simulate_gpu import simulate
 from lamina.dialects import interpret
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
-from lamina.passes.gpu import emit_pointwise
+from lamina.passes.gpu.loops import emit_pointwise
 from lamina.passes.pass_manager import run
 
 

@@ -28,8 +28,8 @@ from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
 from ..hopper.tma import Matrix, find_matrix
 from ..hopper.wgmma import ROW_BYTES
+from ..loops.stored import Stored
 from ..probe import Probe
-from ..stored import Stored
 from ..thread_values import LANE, ThreadValues, divisible
 from .conv_product import PatchRows
 from .patch_rows import emit_patch_rows

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ...dialects.families.scatter import index_place
-from ...dialects.op import broadcast
-from ...dialects.status import INDEX_OUT_OF_RANGE
-from ..loops.index_algebra import Ranges
-from .gpu_kernel import GpuKernel, GpuStage
-from .probe import Probe, choose_width
-from .thread_values import LANE, ThreadValues, store_failure
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ....dialects.families.scatter import index_place
+from ....dialects.op import broadcast
+from ....dialects.status import INDEX_OUT_OF_RANGE
+from ...loops.index_algebra import Ranges
+from ..gpu_kernel import GpuKernel, GpuStage
+from ..probe import Probe, choose_width
+from ..thread_values import LANE, ThreadValues, store_failure
 
 THREADS = 256
 

@@ -21,19 +21,19 @@ from typing import Any
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.index_algebra import Ranges
-from ..loops.tensor_graph import Generic
-from .block_reduce import reduce_block
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ...loops.tensor_graph import Generic
+from ..block_reduce import reduce_block
+from ..gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
+from ..probe import Probe, choose_width
+from ..streamed_loads import StreamedLoads
+from ..thread_values import LANE, ThreadValues
 from .column_block import OverlappingColumns, across_slices, place_column, split_block
 from .emit_rows import place, rows_per_block, threads_for
-from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
-from .probe import Probe, choose_width
 from .row_values import UNROLL, Row, combined, strided
 from .stored import Stored, from_scratch, scratch_type, to_scratch
-from .streamed_loads import StreamedLoads
-from .thread_values import LANE, ThreadValues
 
 COLUMN_THREADS = 256  # of a block: lanes by slices
 SLICES = 8  # at most

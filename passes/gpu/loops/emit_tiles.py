@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.index_algebra import Ranges
-from ..loops.loop_nest import Loop, Space
-from .gpu_kernel import GpuKernel, element_bytes
-from .probe import Probe, choose_width
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ...loops.loop_nest import Loop, Space
+from ..gpu_kernel import GpuKernel, element_bytes
+from ..probe import Probe, choose_width
+from ..thread_values import LANE, divisible
+from ..unaligned_loads import MANY_PARTS, VECTOR_BYTES
 from .stored import Stored
-from .thread_values import LANE, divisible
 from .tile_stores import ShiftedStores, TileStores
 from .turned_tile import Block, Shape, Tile, fill
-from .unaligned_loads import MANY_PARTS, VECTOR_BYTES
 
 SIDE = 64
 SMALL_SIDE = 32  # where larger tiles would be too few

@@ -19,16 +19,16 @@ from functools import partial
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.index_algebra import Ranges
-from ..loops.loop_nest import Space
-from ..loops.tensor_graph import TensorGraph
-from .gpu_kernel import GpuKernel
-from .probe import Probe, choose_width
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ...loops.loop_nest import Space
+from ...loops.tensor_graph import TensorGraph
+from ..gpu_kernel import GpuKernel
+from ..probe import Probe, choose_width
+from ..thread_values import LANE, ThreadValues
+from ..unaligned_loads import MANY_PARTS
 from .stored import Stored
-from .thread_values import LANE, ThreadValues
-from .unaligned_loads import MANY_PARTS
 
 THREADS = 256
 ENOUGH = 1 << 16  # vectors: with fewer they are made narrower, so that all of 132 multiprocessors have several warps

@@ -11,13 +11,13 @@ from typing import Any
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.tensor_graph import Generic
-from .gpu_kernel import GpuStage
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.tensor_graph import Generic
+from ..gpu_kernel import GpuStage
+from ..thread_values import LANE, ThreadValues
 from .row_values import combined
 from .stored import from_scratch, scratch_type, to_scratch
-from .thread_values import LANE, ThreadValues
 
 
 def split_block(stage: GpuStage, lanes: int) -> tuple[ir.Value, ir.Value]:

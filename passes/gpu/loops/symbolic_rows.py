@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.tensor_graph import TensorGraph
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.tensor_graph import TensorGraph
+from ..gpu_kernel import GpuKernel
+from ..probe import MOST_LANES
 from .emit_rows import RowForm, RowPlan, RowStage, row_width
-from .gpu_kernel import GpuKernel
-from .probe import MOST_LANES
 from .stored import Stored
 
 SHORT = 1024  # elements

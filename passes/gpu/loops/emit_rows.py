@@ -13,18 +13,18 @@ from functools import partial
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.index_algebra import Ranges
-from ..loops.loop_nest import Loop, Space
-from ..loops.tensor_graph import TensorGraph
-from .gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
-from .probe import Probe, choose_width
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ...loops.loop_nest import Loop, Space
+from ...loops.tensor_graph import TensorGraph
+from ..gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
+from ..probe import Probe, choose_width
+from ..streamed_loads import StreamedLoads
+from ..thread_values import LANE, ThreadValues, divisible
 from .row_values import Piece, Row
 from .shifted_rows import ShiftedRow
 from .stored import Stored
-from .streamed_loads import StreamedLoads
-from .thread_values import LANE, ThreadValues, divisible
 
 WARP_ROW, WARP_VECTORS = 512, 4  # elements, or vectors for each of 32 lanes, up to which one wave takes a row
 HELD_VECTORS, HELD = 4, 16  # vectors of a longer row a thread should hold; elements, where those are taken one by one

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.evaluate_accesses import Accesses, Reduction
-from ..loops.kernel_functions import kernels
-from ..loops.loop_nest import Space
-from ..loops.plan_nests import result_loops
-from ..loops.tensor_graph import Generic, TensorGraph
-from ..registry import register
-from .combine import is_combinable
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.evaluate_accesses import Accesses, Reduction
+from ...loops.kernel_functions import kernels
+from ...loops.loop_nest import Space
+from ...loops.plan_nests import result_loops
+from ...loops.tensor_graph import Generic, TensorGraph
+from ...registry import register
+from ..combine import is_combinable
+from ..gpu_kernel import WARP, GpuKernel
+from ..probe import Probe
 from .emit_pointwise import emit_pointwise
 from .emit_reductions import emit_reduction
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
 from .emit_tiles import Turn, find_cross
-from .gpu_kernel import WARP, GpuKernel
-from .probe import Probe
 from .stored import Stored
 from .symbolic_rows import emit_symbolic_rows
 

@@ -13,15 +13,15 @@ from typing import Any
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.evaluate_walk import Index
-from ..loops.loops_builder import LoopsBuilder
-from ..loops.tensor_graph import BodyOp, Generic
-from .block_reduce import reduce_block
-from .combine import combine
-from .gpu_kernel import GpuStage
-from .thread_values import ThreadValues
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.evaluate_walk import Index
+from ...loops.loops_builder import LoopsBuilder
+from ...loops.tensor_graph import BodyOp, Generic
+from ..block_reduce import reduce_block
+from ..combine import combine
+from ..gpu_kernel import GpuStage
+from ..thread_values import ThreadValues
 
 UNROLL = 4  # steps of a loop over memory that are under way at once
 

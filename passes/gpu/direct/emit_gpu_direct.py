@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ...dialects.dtypes import DTYPES
-from ...dialects.mlir_ops import op_class
-from ...dialects.status import code_of
-from ..direct.emit_direct import EMITTERS
-from ..direct.index_put import index_put_copy
-from ..direct.kernel import DirectKernel
-from ..loops.evaluate import Evaluator
-from ..loops.kernel_functions import kernels, strings
-from ..loops.tensor_graph import TensorGraph
-from ..registry import register
-from .emit_gpu_loops import emit_gpu_loops
-from .gpu_kernel import GpuKernel, GpuStage
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ....dialects.dtypes import DTYPES
+from ....dialects.mlir_ops import op_class
+from ....dialects.status import code_of
+from ...direct.emit_direct import EMITTERS
+from ...direct.index_put import index_put_copy
+from ...direct.kernel import DirectKernel
+from ...loops.evaluate import Evaluator
+from ...loops.kernel_functions import kernels, strings
+from ...loops.tensor_graph import TensorGraph
+from ...registry import register
+from ..gpu_kernel import GpuKernel, GpuStage
+from ..loops.emit_gpu_loops import emit_gpu_loops
+from ..thread_values import store_failure
 from .index_put_write import IndexPutWrite
 from .scan_rows import RowScan, scans_rows
-from .thread_values import store_failure
 
 THREADS = 64
 LOCAL_BYTES = 1024  # of a thread's own memory for one scratch buffer; beyond this it lies in the launch's scratch

@@ -16,12 +16,12 @@ from typing import Any
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.evaluate_walk import Index
-from ..loops.tensor_graph import Generic
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.evaluate_walk import Index
+from ...loops.tensor_graph import Generic
+from ..thread_values import LANE, ThreadValues
 from .row_values import Piece, Row
-from .thread_values import LANE, ThreadValues
 
 
 class ShiftedRow(Row):

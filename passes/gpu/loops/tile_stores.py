@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.index_algebra import Ranges
-from .thread_values import LANE, ThreadValues
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ..thread_values import LANE, ThreadValues
 from .turned_tile import Block, Tile
 
 

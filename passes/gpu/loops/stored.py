@@ -7,10 +7,10 @@ from typing import Any
 
 from mlir import ir
 
-from ..loops.evaluate_walk import Index
-from ..loops.index_algebra import Ranges
-from .gpu_kernel import GpuStage
-from .thread_values import ThreadValues
+from ...loops.evaluate_walk import Index
+from ...loops.index_algebra import Ranges
+from ..gpu_kernel import GpuStage
+from ..thread_values import ThreadValues
 
 
 def scratch_type(type: ir.Type) -> ir.Type:

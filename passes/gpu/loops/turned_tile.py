@@ -16,14 +16,14 @@ from typing import Any
 
 from mlir import ir
 
-from ...dialects import dims
-from ...dialects.dims import Dim
-from ..loops.index_algebra import Ranges
-from ..loops.loop_nest import Loop
-from ..loops.loops_builder import LoopsBuilder
-from .gpu_kernel import GpuStage, element_bytes
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ...loops.loop_nest import Loop
+from ...loops.loops_builder import LoopsBuilder
+from ..gpu_kernel import GpuStage, element_bytes
+from ..unaligned_loads import aligned_load
 from .stored import Stored
-from .unaligned_loads import aligned_load
 
 
 @dataclass(frozen=True)
