@@ -7,16 +7,32 @@ layout is part of the ABI (docs/contracts.md §7). Threads are detached and end 
 
 from __future__ import annotations
 
+from .struct_ir import Struct
+
 _SPIN = 2000  # looks at the pool before sleeping: about 20-60 µs, longer than the time between two kernels of a graph
 _PAUSE = {  # not inline assembly: emitting that needs an assembly parser
     "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
     "aarch64": ("call void @llvm.aarch64.hint(i32 1)", "declare void @llvm.aarch64.hint(i32)"),
 }
 
-# %Pool: mutex, condition "work", condition "done" (64 bytes each; glibc's are 40 and 48), generation, unfinished
-# workers, function, its argument, number of workers, busy
+# locks have 64 bytes each; glibc's are 40 and 48
+_LOCK = "[8 x i64]"
+POOL = Struct(
+    "Pool",
+    {
+        "mutex": _LOCK,
+        "wake": _LOCK,  # there is work
+        "done": _LOCK,
+        "generation": "i64",
+        "left": "i64",  # workers that have not finished
+        "function": "ptr",
+        "argument": "ptr",
+        "workers": "i64",
+        "busy": "i64",
+    },
+)
 _CODE = """
-%Pool = type {{ [8 x i64], [8 x i64], [8 x i64], i64, i64, ptr, ptr, i64, i64 }}
+{type}
 declare ptr @calloc(i64, i64)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
@@ -47,12 +63,7 @@ out:
 
 define internal ptr @pool_worker(ptr %pool) nounwind {{
 entry:
-  %wake = getelementptr %Pool, ptr %pool, i32 0, i32 1
-  %done = getelementptr %Pool, ptr %pool, i32 0, i32 2
-  %generation.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
-  %left.at = getelementptr %Pool, ptr %pool, i32 0, i32 4
-  %function.at = getelementptr %Pool, ptr %pool, i32 0, i32 5
-  %argument.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
+  {worker}
   br label %idle
 idle:
   %seen = phi i64 [ 0, %entry ], [ %generation, %finished ]
@@ -64,7 +75,7 @@ check:
   %new = icmp ne i64 %generation, %seen
   br i1 %new, label %run, label %sleep
 sleep:
-  %woken = call i32 @pthread_cond_wait(ptr %wake, ptr %pool)
+  %woken = call i32 @pthread_cond_wait(ptr %wake.at, ptr %pool)
   br label %check
 run:
   %function = load ptr, ptr %function.at
@@ -78,7 +89,7 @@ run:
   %last = icmp eq i64 %left, 0
   br i1 %last, label %signal, label %finished
 signal:
-  %signalled = call i32 @pthread_cond_signal(ptr %done)
+  %signalled = call i32 @pthread_cond_signal(ptr %done.at)
   br label %finished
 finished:
   %released = call i32 @pthread_mutex_unlock(ptr %pool)
@@ -87,14 +98,7 @@ finished:
 
 define internal void @pool_run(ptr %pool, ptr %state) nounwind {{
 entry:
-  %wake = getelementptr %Pool, ptr %pool, i32 0, i32 1
-  %done = getelementptr %Pool, ptr %pool, i32 0, i32 2
-  %generation.at = getelementptr %Pool, ptr %pool, i32 0, i32 3
-  %left.at = getelementptr %Pool, ptr %pool, i32 0, i32 4
-  %function.at = getelementptr %Pool, ptr %pool, i32 0, i32 5
-  %argument.at = getelementptr %Pool, ptr %pool, i32 0, i32 6
-  %workers.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
-  %busy.at = getelementptr %Pool, ptr %pool, i32 0, i32 8
+  {run}
   %taken = cmpxchg ptr %busy.at, i64 0, i64 1 acquire monotonic
   %free = extractvalue {{ i64, i1 }} %taken, 1
   br i1 %free, label %start, label %out
@@ -107,7 +111,7 @@ start:
   %generation = load atomic i64, ptr %generation.at monotonic, align 8
   %next = add i64 %generation, 1
   store atomic i64 %next, ptr %generation.at release, align 8
-  %woken = call i32 @pthread_cond_broadcast(ptr %wake)
+  %woken = call i32 @pthread_cond_broadcast(ptr %wake.at)
   %unlocked = call i32 @pthread_mutex_unlock(ptr %pool)
   call void @work(ptr %state)
   br label %spin
@@ -129,7 +133,7 @@ check:
   %none = icmp eq i64 %left, 0
   br i1 %none, label %leave, label %wait
 wait:
-  %waited = call i32 @pthread_cond_wait(ptr %done, ptr %pool)
+  %waited = call i32 @pthread_cond_wait(ptr %done.at, ptr %pool)
   br label %check
 leave:
   %released = call i32 @pthread_mutex_unlock(ptr %pool)
@@ -146,12 +150,10 @@ entry:
   %none = icmp eq ptr %pool, null
   br i1 %none, label %out, label %init
 init:
-  %wake = getelementptr %Pool, ptr %pool, i32 0, i32 1
-  %done = getelementptr %Pool, ptr %pool, i32 0, i32 2
-  %workers.at = getelementptr %Pool, ptr %pool, i32 0, i32 7
+  {init}
   %r0 = call i32 @pthread_mutex_init(ptr %pool, ptr null)
-  %r1 = call i32 @pthread_cond_init(ptr %wake, ptr null)
-  %r2 = call i32 @pthread_cond_init(ptr %done, ptr null)
+  %r1 = call i32 @pthread_cond_init(ptr %wake.at, ptr null)
+  %r2 = call i32 @pthread_cond_init(ptr %done.at, ptr null)
   br label %next
 next:
   %count = phi i64 [ 0, %init ], [ %more, %started ]
@@ -176,4 +178,9 @@ out:
 def pool_ir(arch: str) -> str:
     """LLVM IR text that `support_ir` includes; refers to its `@work`."""
     pause, declaration = _PAUSE.get(arch, ("", ""))
-    return _CODE.format(pause=pause, spin=_SPIN) + declaration + "\n"
+    fields = {
+        "worker": POOL.at("pool", "wake", "done", "generation", "left", "function", "argument"),
+        "run": POOL.at("pool", "wake", "done", "generation", "left", "function", "argument", "workers", "busy"),
+        "init": POOL.at("pool", "wake", "done", "workers"),
+    }
+    return _CODE.format(type=POOL.type, pause=pause, spin=_SPIN, **fields) + declaration + "\n"

@@ -19,14 +19,29 @@ from __future__ import annotations
 
 from .array_entry_ir import ARRAY_IR
 from .pool_ir import pool_ir
+from .struct_ir import Struct
 from .walk_ir import WALK_IR
 
-# ctx slots (contracts §7); a region's state: ctx, body, buffers, dims, total, chunks, shares, the next chunk of each share,
-# how many threads have come for a share, status
-_COMMON = """
-%State = type { ptr, ptr, ptr, ptr, i64, i64, i64, ptr, i64, i32 }
+# a region: its ctx (contracts §7), what to run, the next chunk of each share, how many threads have come for a share
+STATE = Struct(
+    "State",
+    {
+        "ctx": "ptr",
+        "body": "ptr",
+        "buffers": "ptr",
+        "dims": "ptr",
+        "total": "i64",
+        "chunks": "i64",
+        "shares": "i64",
+        "nexts": "ptr",
+        "arrived": "i64",
+        "status": "i32",
+    },
+)
+_COMMON = f"""
+{STATE.type}
 
-define internal i64 @first_of(i64 %total, i64 %chunks, i64 %chunk) nounwind {
+define internal i64 @first_of(i64 %total, i64 %chunks, i64 %chunk) nounwind {{
   %size = udiv i64 %total, %chunks
   %rest = urem i64 %total, %chunks
   %less = icmp ult i64 %chunk, %rest
@@ -34,26 +49,12 @@ define internal i64 @first_of(i64 %total, i64 %chunks, i64 %chunk) nounwind {
   %start = mul i64 %size, %chunk
   %first = add i64 %start, %extra
   ret i64 %first
-}
+}}
 
-define internal void @work_share(ptr %state, i64 %own) nounwind {
+define internal void @work_share(ptr %state, i64 %own) nounwind {{
 entry:
-  %ctx = load ptr, ptr %state
-  %body.at = getelementptr %State, ptr %state, i32 0, i32 1
-  %body = load ptr, ptr %body.at
-  %buffers.at = getelementptr %State, ptr %state, i32 0, i32 2
-  %buffers = load ptr, ptr %buffers.at
-  %dims.at = getelementptr %State, ptr %state, i32 0, i32 3
-  %dims = load ptr, ptr %dims.at
-  %total.at = getelementptr %State, ptr %state, i32 0, i32 4
-  %total = load i64, ptr %total.at
-  %chunks.at = getelementptr %State, ptr %state, i32 0, i32 5
-  %chunks = load i64, ptr %chunks.at
-  %shares.at = getelementptr %State, ptr %state, i32 0, i32 6
-  %shares = load i64, ptr %shares.at
-  %nexts.at = getelementptr %State, ptr %state, i32 0, i32 7
-  %nexts = load ptr, ptr %nexts.at
-  %status.at = getelementptr %State, ptr %state, i32 0, i32 9
+  {STATE.load("state", "ctx", "body", "buffers", "dims", "total", "chunks", "shares", "nexts")}
+  {STATE.at("state", "status")}
   br label %turn
 turn:
   %passed = phi i64 [ 0, %entry ], [ %passed.after, %empty ]
@@ -87,21 +88,21 @@ empty:
   br i1 %others, label %turn, label %done
 done:
   ret void
-}
+}}
 
-define internal void @work(ptr %state) nounwind {
-  %arrived.at = getelementptr %State, ptr %state, i32 0, i32 8
+define internal void @work(ptr %state) nounwind {{
+  {STATE.at("state", "arrived")}
   %arrived = atomicrmw add ptr %arrived.at, i64 1 monotonic
   call void @work_share(ptr %state, i64 %arrived)
   ret void
-}
+}}
 
-define internal void @work_range(i64 %begin, i64 %end, ptr %state) nounwind {
+define internal void @work_range(i64 %begin, i64 %end, ptr %state) nounwind {{
   call void @work_share(ptr %state, i64 %begin)
   ret void
-}
+}}
 
-define i32 @lamina_parallel_serial(ptr %ctx, ptr %body, ptr %buffers, ptr %dims, i64 %total, i64 %grain) nounwind {
+define i32 @lamina_parallel_serial(ptr %ctx, ptr %body, ptr %buffers, ptr %dims, i64 %total, i64 %grain) nounwind {{
 entry:
   %some = icmp sgt i64 %total, 0
   br i1 %some, label %run, label %nothing
@@ -110,10 +111,10 @@ run:
   ret i32 %status
 nothing:
   ret i32 0
-}
+}}
 """
 
-# {name} of the provider, {call}: run @work(%state) on up to %threads threads and wait for all of them
+# {name} of the provider; {begin}: fill %state; {call}: run @work(%state) on up to %threads threads and wait for all of them
 _PROVIDER = """
 define i32 @lamina_parallel_{name}(ptr %ctx, ptr %body, ptr %buffers, ptr %dims, i64 %total, i64 %grain) nounwind {{
 entry:
@@ -136,26 +137,8 @@ alone:
   ret i32 %serial
 parallel:
   %shares = call i64 @llvm.smin.i64(i64 %threads, i64 %chunks)
-  store ptr %ctx, ptr %state
-  %body.at = getelementptr %State, ptr %state, i32 0, i32 1
-  store ptr %body, ptr %body.at
-  %buffers.at = getelementptr %State, ptr %state, i32 0, i32 2
-  store ptr %buffers, ptr %buffers.at
-  %dims.at = getelementptr %State, ptr %state, i32 0, i32 3
-  store ptr %dims, ptr %dims.at
-  %total.at = getelementptr %State, ptr %state, i32 0, i32 4
-  store i64 %total, ptr %total.at
-  %chunks.at = getelementptr %State, ptr %state, i32 0, i32 5
-  store i64 %chunks, ptr %chunks.at
-  %shares.at = getelementptr %State, ptr %state, i32 0, i32 6
-  store i64 %shares, ptr %shares.at
-  %nexts.at = getelementptr %State, ptr %state, i32 0, i32 7
   %nexts = alloca i64, i64 %shares
-  store ptr %nexts, ptr %nexts.at
-  %arrived.at = getelementptr %State, ptr %state, i32 0, i32 8
-  store i64 0, ptr %arrived.at
-  %status.at = getelementptr %State, ptr %state, i32 0, i32 9
-  store i32 0, ptr %status.at
+  {begin}
   br label %share
 share:
   %i = phi i64 [ 0, %parallel ], [ %i.after, %share ]
@@ -172,6 +155,9 @@ go:
   ret i32 %status
 }}
 """
+_BEGIN = STATE.store(
+    "state", **{f: f"%{f}" for f in STATE.fields if f not in ("arrived", "status")}, arrived="0", status="0"
+)
 # After `{call}` the caller looks through the shares once more: it finds nothing unless the provider ran nothing.
 # torch's threads have numbers; those of the others take shares as they come
 _TORCH = "%error = call i32 %user(i64 0, i64 %shares, i64 1, ptr @work_range, ptr %state)"
@@ -184,7 +170,7 @@ _POOL = "call void @pool_run(ptr %user, ptr %state)"
 def support_ir(arch: str = "x86_64") -> str:
     """LLVM IR text, without triple and data layout. Equal for all programs: compile it once and link it into each image."""
     providers = (("torch", _TORCH), ("gomp", _GOMP), ("pool", _POOL))
-    parts = [WALK_IR, _COMMON, *(_PROVIDER.format(name=name, call=call) for name, call in providers)]
+    parts = [WALK_IR, _COMMON, *(_PROVIDER.format(name=name, begin=_BEGIN, call=call) for name, call in providers)]
     parts += [pool_ir(arch), ARRAY_IR]
     parts.append("declare i64 @llvm.smax.i64(i64, i64)\ndeclare i64 @llvm.smin.i64(i64, i64)\n")
     return "".join(parts)

@@ -8,25 +8,30 @@ for each launch of the table:
 
 from __future__ import annotations
 
-# Launch: kernel, first operand, operands, first size, sizes
-# Table: launches, most operands and sizes of one, the launches, numbers of operands, numbers of sizes
-WALK_IR = """
-%Launch = type { ptr, i64, i64, i64, i64 }
-%Table = type { i64, i64, i64, ptr, ptr, ptr }
+from .struct_ir import Struct
 
-define hidden i32 @lamina_walk(ptr %ctx, ptr %buffers, ptr %arena, ptr %offsets, ptr %values, ptr %table) nounwind {
+# operands and sizes of a launch: the first number of each, and how many
+LAUNCH = Struct("Launch", {"kernel": "ptr", "first": "i64", "count": "i64", "size.first": "i64", "size.count": "i64"})
+# most operands and sizes of a launch; the launches; the numbers of operands, and of sizes
+TABLE = Struct(
+    "Table",
+    {
+        "launches.left": "i64",
+        "most": "i64",
+        "most.sizes": "i64",
+        "launches": "ptr",
+        "operands": "ptr",
+        "numbers": "ptr",
+    },
+)
+
+WALK_IR = f"""
+{LAUNCH.type}
+{TABLE.type}
+
+define hidden i32 @lamina_walk(ptr %ctx, ptr %buffers, ptr %arena, ptr %offsets, ptr %values, ptr %table) nounwind {{
 entry:
-  %launches.left = load i64, ptr %table
-  %most.at = getelementptr %Table, ptr %table, i32 0, i32 1
-  %most = load i64, ptr %most.at
-  %most.sizes.at = getelementptr %Table, ptr %table, i32 0, i32 2
-  %most.sizes = load i64, ptr %most.sizes.at
-  %launches.at = getelementptr %Table, ptr %table, i32 0, i32 3
-  %launches = load ptr, ptr %launches.at
-  %operands.at = getelementptr %Table, ptr %table, i32 0, i32 4
-  %operands = load ptr, ptr %operands.at
-  %numbers.at = getelementptr %Table, ptr %table, i32 0, i32 5
-  %numbers = load ptr, ptr %numbers.at
+  {TABLE.load("table", *TABLE.fields)}
   %pointers = alloca ptr, i64 %most
   %sizes = alloca i64, i64 %most.sizes
   %hook.at = getelementptr ptr, ptr %ctx, i64 4
@@ -37,15 +42,7 @@ next:
   br i1 %more, label %prepare, label %done
 prepare:
   %launch = getelementptr %Launch, ptr %launches, i64 %n
-  %kernel = load ptr, ptr %launch
-  %first.at = getelementptr %Launch, ptr %launch, i32 0, i32 1
-  %first = load i64, ptr %first.at
-  %count.at = getelementptr %Launch, ptr %launch, i32 0, i32 2
-  %count = load i64, ptr %count.at
-  %size.first.at = getelementptr %Launch, ptr %launch, i32 0, i32 3
-  %size.first = load i64, ptr %size.first.at
-  %size.count.at = getelementptr %Launch, ptr %launch, i32 0, i32 4
-  %size.count = load i64, ptr %size.count.at
+  {LAUNCH.load("launch", *LAUNCH.fields)}
   br label %operand
 operand:
   %i = phi i64 [ 0, %prepare ], [ %i.after, %put ]
@@ -112,5 +109,5 @@ fail:
   ret i32 %code
 done:
   ret i32 0
-}
+}}
 """
