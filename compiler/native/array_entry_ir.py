@@ -18,7 +18,7 @@ from functools import partial
 
 from ...runtime import array_table as layout
 from .array_checks_ir import ARRAY_CHECKS_IR
-from .entry_ir import CLASS, load_field, load_slot, load_word, perform, release, slow
+from .entry_ir import CLASS, load_field, load_slot, load_word, perform, ready, release, slow
 
 _slot = partial(load_slot, layout.SLOT)
 
@@ -97,17 +97,7 @@ define ptr @{layout.ENTRY}(ptr %self, ptr %args, i64 %n) nounwind {{
 entry:
   {load_field("t", "self", layout.BYTES_DATA)}
   {_slot("shared", "shared")}
-  {_slot("valid", "valid", "i64")}
-  {_slot("want", "arguments", "i64")}
-  {_slot("buffers", "buffers")}
-  %busy = load i64, ptr %shared
-  %given = sub i64 %n, 1
-  %ok0 = icmp ne i64 %valid, 0
-  %ok1 = icmp eq i64 %busy, 0
-  %ok2 = icmp eq i64 %given, %want
-  %ok01 = and i1 %ok0, %ok1
-  %ok = and i1 %ok01, %ok2
-  br i1 %ok, label %facts, label %slow
+  {ready(layout.SLOT, "%busy = load i64, ptr %shared")}
 facts:
   %out = load ptr, ptr %args
   %inputs = getelementptr ptr, ptr %args, i64 1

@@ -47,6 +47,11 @@ def each(name: str, parameters: str, loads: str, count: str, work: str) -> str:
     return _loop("i32", name, parameters, loads, count, work, "yes: ret i32 0\nfailed: ret i32 %r")
 
 
+def for_all(name: str, parameters: str, loads: str, count: str, work: str) -> str:
+    """`void @name(parameters)`: `work` for all %i below %`count`; goes to %c."""
+    return _loop("void", name, parameters, loads, count, work, "yes: ret void")
+
+
 def _loop(result: str, name: str, parameters: str, loads: str, count: str, body: str, end: str) -> str:
     return f"""
 define internal {result} @{name}({parameters}) nounwind {{
@@ -162,23 +167,34 @@ free:
 
 def release(slots: Mapping[str, int], name: str, returns: str) -> str:
     """`@entry_release(%t, %handles, %n)`: call the function in slot `name`, which returns a `returns`, on n handles."""
-    return f"""
-define internal void @entry_release(ptr %t, ptr %handles, i64 %n) nounwind {{
-e:
-  {load_slot(slots, "drop", name)}
-  br label %l
-l: %i = phi i64 [0, %e], [%j, %one]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %one, label %done
-one:
-  %ha = getelementptr ptr, ptr %handles, i64 %i
+    return for_all(
+        "entry_release",
+        "ptr %t, ptr %handles, i64 %n",
+        load_slot(slots, "drop", name),
+        "n",
+        f"""%ha = getelementptr ptr, ptr %handles, i64 %i
   %h = load ptr, ptr %ha
   call {returns} %drop(ptr %h)
-  %j = add i64 %i, 1
-  br label %l
-done: ret void
-}}
-"""
+  br label %c""",
+    )
+
+
+def ready(slots: Mapping[str, int], busy: str) -> str:
+    """The loads with which an entry of one argument before the others begins, and its first question.
+
+    On to block `facts` if the table is filled, nobody is in it (%busy, which `busy` loads) and %n is what it expects.
+    """
+    return f"""{load_slot(slots, "valid", "valid", "i64")}
+  {busy}
+  {load_slot(slots, "want", "arguments", "i64")}
+  {load_slot(slots, "buffers", "buffers")}
+  %given = sub i64 %n, 1
+  %ok0 = icmp ne i64 %valid, 0
+  %ok1 = icmp eq i64 %busy, 0
+  %ok2 = icmp eq i64 %given, %want
+  %ok01 = and i1 %ok0, %ok1
+  %ok = and i1 %ok01, %ok2
+  br i1 %ok, label %facts, label %slow"""
 
 
 def slow(slots: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...runtime.gpu import table as layout
-from .entry_ir import CLASS, SAME, arguments_check, int_check, load_field, load_slot, load_word, slow
+from .entry_ir import CLASS, SAME, arguments_check, for_all, int_check, load_field, load_slot, load_word, ready, slow
 from .gpu_launch_ir import launch_ir
 
 _slot = partial(load_slot, layout.SLOT)
@@ -198,22 +198,26 @@ define internal void @arena_give(ptr %t, ptr %stream, ptr %block) nounwind {{
 }}
 """
 
+_GIVE = for_all(
+    "entry_give",
+    "ptr %t, ptr %buffers, ptr %stream, i64 %n",
+    _slot("rows", "output_table") + "\n  " + _slot("give", "give_memory"),
+    "n",
+    f"""%ri = mul i64 %i, {layout.OUTPUT_WORDS}
+  %row = getelementptr i64, ptr %rows, i64 %ri
+  {load_word("slot", "row", 1)}
+  %at = getelementptr ptr, ptr %buffers, i64 %slot
+  %p = load ptr, ptr %at
+  %code = call i32 %give(ptr %p, ptr %stream)
+  br label %c""",
+)
+
 _ENTRY = f"""
 define ptr @{layout.ENTRY}(ptr %self, ptr %args, i64 %n) nounwind {{
 entry:
   %context.now = alloca i64
   {load_field("t", "self", layout.BYTES_DATA)}
-  {_slot("valid", "valid", "i64")}
-  {_slot("busy", "busy", "i64")}
-  {_slot("want", "arguments", "i64")}
-  {_slot("buffers", "buffers")}
-  %given = sub i64 %n, 1
-  %ok0 = icmp ne i64 %valid, 0
-  %ok1 = icmp eq i64 %busy, 0
-  %ok2 = icmp eq i64 %given, %want
-  %ok01 = and i1 %ok0, %ok1
-  %ok = and i1 %ok01, %ok2
-  br i1 %ok, label %facts, label %slow
+  {ready(layout.SLOT, _slot("busy", "busy", "i64"))}
 facts:
   %first = load ptr, ptr %args
   {load_field("type", "first", CLASS)}
@@ -242,7 +246,6 @@ outs:
   {_slot("outputs", "outputs", "i64")}
   {_slot("rows", "output_table")}
   {_slot("take", "take_memory")}
-  {_slot("give", "give_memory")}
   {_slot("pool", "pool")}
   br label %out
 out:
@@ -279,20 +282,8 @@ failed:
 undo:
   ; a failed call: give back the outputs taken so far, then let Python do it again and raise
   %count = phi i64 [%j, %alloc], [%outputs, %failed]
-  br label %back
-back:
-  %k = phi i64 [0, %undo], [%k1, %gave]
-  %kmore = icmp slt i64 %k, %count
-  br i1 %kmore, label %gave, label %slow
-gave:
-  %rk = mul i64 %k, {layout.OUTPUT_WORDS}
-  %krow = getelementptr i64, ptr %rows, i64 %rk
-  {load_word("kslot", "krow", 1)}
-  %kat = getelementptr ptr, ptr %buffers, i64 %kslot
-  %kp = load ptr, ptr %kat
-  %gc = call i32 %give(ptr %kp, ptr %stream)
-  %k1 = add i64 %k, 1
-  br label %back
+  call void @entry_give(ptr %t, ptr %buffers, ptr %stream, i64 %count)
+  br label %slow
 """
 
 
@@ -308,6 +299,7 @@ def gpu_entry_ir() -> str:
             _CHECK,
             arguments_check(layout.SLOT, "entry_check", layout.ARGUMENT_WORDS),
             _MEMORY,
+            _GIVE,
             launch_ir(layout.SLOT),
             _ENTRY,
             slow(layout.SLOT),

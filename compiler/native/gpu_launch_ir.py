@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...runtime.gpu.table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
-from .entry_ir import each, every, load_slot, load_word
+from .entry_ir import each, every, for_all, load_slot, load_word
 
 _Slot = Callable[..., str]  # load_slot of one table
 
@@ -49,19 +49,13 @@ def _quiet(slot: _Slot) -> str:
 
 def _arena(slot: _Slot) -> str:
     """The buffers of an arena at %base; some lie in results that are written later (`runtime/arena.py`)."""
-    return f"""
-define internal void @launch_arena(ptr %t, ptr %buffers, i64 %base) nounwind {{
-e:
-  {slot("count", "arena_count", "i64")}
-  {slot("first", "arena_first", "i64")}
-  {slot("homes", "arena_homes")}
-  {slot("offsets", "arena_offsets")}
-  br label %l
-l: %i = phi i64 [0, %e], [%j, %set]
-  %more = icmp slt i64 %i, %count
-  br i1 %more, label %set, label %done
-set:
-  %oa = getelementptr i64, ptr %offsets, i64 %i
+    loads = (slot("count", "arena_count", "i64"), slot("first", "arena_first", "i64"), slot("homes", "arena_homes"))
+    return for_all(
+        "launch_arena",
+        "ptr %t, ptr %buffers, i64 %base",
+        "\n  ".join((*loads, slot("offsets", "arena_offsets"))),
+        "count",
+        """%oa = getelementptr i64, ptr %offsets, i64 %i
   %o = load i64, ptr %oa
   %ha = getelementptr i64, ptr %homes, i64 %i
   %h = load i64, ptr %ha
@@ -74,11 +68,8 @@ set:
   %n = add i64 %first, %i
   %pa = getelementptr i64, ptr %buffers, i64 %n
   store i64 %p, ptr %pa
-  %j = add i64 %i, 1
-  br label %l
-done: ret void
-}}
-"""
+  br label %c""",
+    )
 
 
 def _maps(slot: _Slot) -> str:
