@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...runtime.entry import Chain, addresses
+from ...runtime.entry import addresses
 from ...runtime.gpu.launches import Launches, program_words
 from ...runtime.gpu.program import DEVICE_ALIGN
 from .cuda_entry_code import cuda_entry_ir
@@ -21,7 +21,7 @@ from .entry_image import entry_image
 from .entry_support import Support, support, torch_library
 from .entry_table import CUDA_SLOT
 from .gpu_follow import follow_launches
-from .part_table import PartTable
+from .part_table import PartEntry, PartTable
 
 if TYPE_CHECKING:
     from .cuda_launcher import CudaNative
@@ -36,28 +36,13 @@ def bind(native: CudaNative, graphs: bool) -> Callable[..., Any] | None:
     """The builtin for `native`; None where this torch or driver lacks something."""
     support = _support(native.program.device.kind)
     try:
-        return None if support is None else _Entry(native, support, graphs).chain.call
+        return None if support is None else _entry(native, support, graphs).chain.call
     except AttributeError:
         return None
 
 
-class _Entry:
-    """The tables of one part, one for each tuple of sizes, and the slow path behind them."""
-
-    def __init__(self, native: CudaNative, support: Support, graphs: bool):
-        self.native = native
-        self.chain = Chain(support.method, lambda: _CudaTable(native, support, graphs), self.slow)
-
-    def slow(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        """Call in Python, then memoise this call's sizes and weights for the native code."""
-        results = self.native(*args)
-        symbols = self.native.signature.symbols(args)
-        call = self.native.call(symbols)
-        head = self.chain.tables[0]
-        assert isinstance(head, _CudaTable)
-        if head.fits(call, args[: self.native.signature.tensors]) and not head.settled(args, call):
-            self.chain.fill(head.key(symbols), lambda table: table.memoise(args, call, symbols))
-        return results
+def _entry(native: CudaNative, support: Support, graphs: bool) -> PartEntry:
+    return PartEntry(native, support, lambda: _CudaTable(native, support, graphs))
 
 
 class _CudaTable(PartTable):
@@ -102,23 +87,13 @@ class _CudaTable(PartTable):
         if self.steps is not None:
             arena = follow_launches(native.program, made, self.steps)
             self.steps.put(arena, ctypes.addressof(self.slots) + 8 * CUDA_SLOT["arena_bytes"])
-        laid = native.symbolic or call
-        self.kept = [call, constants, made, tensors if native.weight_arguments else None, self.steps]
-        arguments, outputs = self.argument_rows(args, laid), self.output_rows(laid)
-        first = len(native.input_arguments)
-        for i, pointer in enumerate(constants.pointers):
-            self.buffers[first + i] = pointer
-        self.kept += [arguments, outputs]
+        rows = self.rows(args, call, constants)
+        self.kept.append(made)
         self.set(
             **words,
             **self.follow(args, call),
             buffers=ctypes.addressof(made.walk.table),
-            arguments=len(args),
-            argument_table=ctypes.addressof(arguments),
-            outputs=len(call.buffers),
-            output_table=ctypes.addressof(outputs),
-            epoch=self.clock.epoch(),
-            valid=1,
+            **rows,
         )
 
 

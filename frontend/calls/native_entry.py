@@ -17,13 +17,13 @@ import torch
 from ...dialects import dims
 from ...runtime import entry
 from ...runtime.arena import ALIGN
-from ...runtime.entry import SHARED, TINY, Chain
+from ...runtime.entry import SHARED, TINY
 from ...runtime.program import Prepared
 from .entry_code import entry_ir
 from .entry_image import entry_image
 from .entry_support import Support, support
 from .launcher import Call, Native, eager_error
-from .part_table import PartTable
+from .part_table import PartEntry, PartTable
 from .size_steps import SizeSteps
 
 
@@ -32,29 +32,18 @@ def bind(native: Native) -> Callable[..., Any] | None:
     support = _support()
     if support is None or native.program.contexts.hook:
         return None
-    return _Entry(native, support).chain.call
+    return _CpuEntry(native, support, lambda: _CpuTable(native, support)).chain.call
 
 
-class _Entry:
-    """The tables of one part on the CPU, and the slow path behind them."""
-
-    def __init__(self, native: Native, support: Support):
-        self.native = native
-        self.chain = Chain(support.method, lambda: _CpuTable(native, support), self.slow)
+class _CpuEntry(PartEntry):
+    """The entry of a part on the CPU."""
 
     def slow(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        """Call in Python, then memoise this call's sizes and weights for the native code."""
+        """Raise what native code has left, or else call in Python and memoise."""
         status = SHARED.take_status()
         if status:
             raise eager_error(self.native.program.failure(status))
-        results = self.native(*args)
-        symbols = self.native.signature.symbols(args)
-        call = self.native.call(symbols)
-        head = self.chain.tables[0]
-        assert isinstance(head, _CpuTable)
-        if head.fits(call, args[: self.native.signature.tensors]) and not head.settled(args, call):
-            self.chain.fill(head.key(symbols), lambda table: table.memoise(args, call))
-        return results
+        return super().slow(*args)
 
 
 class _CpuTable(PartTable):
@@ -78,19 +67,14 @@ class _CpuTable(PartTable):
         context, threads = self.native.program.contexts.current(), torch.get_num_threads()
         return *super().now(args, call), context, threads, 2 * call.prepared.arena_bytes <= SHARED.size
 
-    def memoise(self, args: tuple[Any, ...], call: Call) -> None:
+    def memoise(self, args: tuple[Any, ...], call: Call, symbols: tuple[int, ...]) -> None:
         """Fill the table for calls like this one."""
         native = self.native
         tensors = args[: native.signature.tensors]
         constants = native.constants(list(tensors))
         context = native.program.contexts.current()
-        self.begin(call.prepared.symbols)
-        made = native.symbolic or call
-        self.kept = [call, constants, tensors if native.weight_arguments else None, self.steps]
-        arguments, outputs = self.argument_rows(args, made), self.output_rows(made)
-        self.kept += [arguments, outputs]
-        for i, pointer in enumerate(constants.pointers):
-            self.buffers[len(native.input_arguments) + i] = pointer
+        self.begin(symbols)
+        rows = self.rows(args, call, constants)
         prepared = call.prepared
         dims, room = prepared.dims_address, prepared.arena_bytes
         if self.steps is not None:
@@ -103,12 +87,7 @@ class _CpuTable(PartTable):
             threads=torch.get_num_threads(),
             release=int(touched > TINY or self.steps is not None),
             dims=dims,
-            arguments=len(args),
-            argument_table=ctypes.addressof(arguments),
-            outputs=len(call.buffers),
-            output_table=ctypes.addressof(outputs),
-            epoch=self.clock.epoch(),
-            valid=1,
+            **rows,
         )
 
     def _follow_dims(self, steps: SizeSteps, prepared: Prepared) -> tuple[int, int]:

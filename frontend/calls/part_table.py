@@ -1,21 +1,44 @@
-"""The table of a native entry for one part: rows of arguments and results, and the steps by which they follow sizes."""
+"""The native entry of one part: its tables, and the slow path behind them.
+
+A table has rows of arguments and results, and the steps by which they follow sizes.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
 import torch
 
 from ...dialects.dims import Dim
 from ...runtime import entry, threads
+from ...runtime.program import Constants
 from .. import weights
 from .entry_support import Support
 from .entry_table import ARGUMENT_WORDS, INT, OUTPUT_WORDS, SLOT, TENSOR, WEIGHT
 from .launcher import Call
 from .size_steps import SizeSteps
 from .symbolic_call import SymbolicCall
+
+
+class PartEntry:
+    """The tables of one part, which `make` makes, one for each tuple of sizes, and the slow path behind them."""
+
+    def __init__(self, native: Any, support: Support, make: Callable[[], PartTable]):
+        self.native = native
+        self.chain = entry.Chain(support.method, make, self.slow)
+
+    def slow(self, *args: Any) -> tuple[torch.Tensor, ...]:
+        """Call in Python, then memoise this call's sizes and weights for the native code."""
+        results = self.native(*args)
+        symbols = self.native.signature.symbols(args)
+        call = self.native.call(symbols)
+        head = self.chain.tables[0]
+        assert isinstance(head, PartTable)
+        if head.fits(call, args[: self.native.signature.tensors]) and not head.settled(args, call):
+            self.chain.fill(head.key(symbols), lambda table: table.memoise(args, call, symbols))
+        return results
 
 
 class PartTable(entry.Table):
@@ -51,11 +74,34 @@ class PartTable(entry.Table):
         chosen = [args[i] for i in self.native.weight_arguments] if self.native.has_init else []
         return self.clock.epoch(), *[(id(w), w._version) for w in chosen]
 
+    def memoise(self, args: tuple[Any, ...], call: Call, symbols: tuple[int, ...]) -> None:
+        """Fill the table for calls like this one."""
+        raise NotImplementedError
+
     def begin(self, symbols: tuple[int, ...]) -> None:
         """Forget the steps of the call before, and begin new ones if tables are for all sizes."""
         self.steps = None
         if self.native.symbolic is not None:
             self.steps = SizeSteps([s["name"] for s in self.native.program.plan["symbols"]], symbols)
+
+    def rows(self, args: tuple[Any, ...], call: Call, constants: Constants) -> dict[str, int]:
+        """The slots by which the table is for this call, `valid` last; puts weights among `buffers`, begins `kept` anew."""
+        native = self.native
+        tensors = args[: native.signature.tensors] if native.weight_arguments else None
+        self.kept = [call, constants, tensors, self.steps]
+        laid = native.symbolic or call
+        arguments, outputs = self.argument_rows(args, laid), self.output_rows(laid)
+        self.kept += [arguments, outputs]
+        for i, pointer in enumerate(constants.pointers):
+            self.buffers[len(native.input_arguments) + i] = pointer
+        return {
+            "arguments": len(args),
+            "argument_table": ctypes.addressof(arguments),
+            "outputs": len(call.buffers),
+            "output_table": ctypes.addressof(outputs),
+            "epoch": self.clock.epoch(),
+            "valid": 1,
+        }
 
     def follow(self, args: tuple[Any, ...], call: Call) -> dict[str, int]:
         """The slots by which the table follows the sizes."""

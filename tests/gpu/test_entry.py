@@ -55,7 +55,7 @@ def gpu(monkeypatch):
         found = addresses(entry_support.torch_library("cpu"), cuda_entry._TORCH)
         found |= addresses(shared, cuda_entry._TORCH_GPU)
         support = entry_support.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
-        call = cuda_entry._Entry(native, support, graphs).chain.call
+        call = cuda_entry._entry(native, support, graphs).chain.call
         for _ in range(2):  # in Python; the next is native
             call(*tensors)
         fake.calls.clear()

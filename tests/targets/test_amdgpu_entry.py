@@ -113,7 +113,7 @@ def test_a_part_under_torch_is_launched_natively(fake, monkeypatch, graphs):
         torch_hip, cuda_entry._TORCH_GPU
     )
     support = entry_support.support(cuda_entry.cuda_entry_ir, "cuda_entry", found)
-    entry = cuda_entry._Entry(native, support, graphs).chain.call
+    entry = cuda_entry._entry(native, support, graphs).chain.call
     for _ in range(4):
         fake.calls.clear()
         x = torch.randn(6, 40)
