@@ -85,19 +85,24 @@ class Nest:
         return [{self.in_turn[0]: i} for i in range(self.in_turn[1])] if self.in_turn else [{}]
 
 
-def plan_nests(graph: TensorGraph) -> list[Nest]:
-    """Nests that together write every result; results without elements need none."""
+def results_by_size(graph: TensorGraph) -> list[tuple[Dim, list[int]]]:
+    """The results with as many elements each, but those without any; the largest first: others may be rows of it."""
     groups: dict[Dim, list[int]] = {}
     for i, value in enumerate(graph.results):
         numel = dims.product(graph.shape(value))
         if numel != 0:
             groups.setdefault(numel, []).append(i)
-    # the largest first: the others may be rows of it
-    order = sorted(groups, key=lambda n: (isinstance(n, int), -n if isinstance(n, int) else -len(str(n))))
+    return sorted(
+        groups.items(), key=lambda g: (isinstance(g[0], int), -g[0] if isinstance(g[0], int) else -len(str(g[0])))
+    )
+
+
+def plan_nests(graph: TensorGraph) -> list[Nest]:
+    """Nests that together write every result; results without elements need none."""
     nests: list[Nest] = []
-    for numel in order:
-        if not any(_join(graph, n, numel, groups[numel]) for n in nests):
-            nests.append(_plan(graph, numel, groups[numel]))
+    for numel, results in results_by_size(graph):
+        if not any(_join(graph, n, numel, results) for n in nests):
+            nests.append(_plan(graph, numel, results))
     return nests
 
 

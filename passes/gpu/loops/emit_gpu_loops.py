@@ -16,7 +16,7 @@ from ....dialects.dims import Dim
 from ...loops.evaluate_accesses import Accesses, Reduction
 from ...loops.kernel_functions import kernels
 from ...loops.loop_nest import Space
-from ...loops.plan_nests import result_loops
+from ...loops.plan_nests import result_loops, results_by_size
 from ...loops.tensor_graph import Generic, TensorGraph
 from ...registry import register
 from ..combine import is_combinable
@@ -70,15 +70,8 @@ def emit_gpu_loops(
 
 def _emit(kernel: GpuKernel) -> None:
     graph, stored = kernel.graph, Stored()
-    groups: dict[Dim, list[int]] = {}
-    for i, value in enumerate(graph.results):
-        numel = dims.product(graph.shape(value))
-        if numel != 0:
-            groups.setdefault(numel, []).append(i)
-    order = sorted(groups, key=lambda n: (isinstance(n, int), -n if isinstance(n, int) else -len(str(n))))
     plans: list[tuple[RowPlan, list[int]]] = []
-    for numel in order:
-        results = groups[numel]
+    for numel, results in results_by_size(graph):
         if any(_join(graph, plan, numel, results) for plan, _ in plans):
             continue
         while True:
