@@ -20,8 +20,10 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ..gpu_kernel import WARP, GpuStage
 from ..hopper.ptx import Ptx
+from ..shift_elements import as_vector, shift_words
 
 EIGHT = 8  # columns of a lane
+BYTES = 2  # of an element
 GROUP = 32  # columns of four lanes
 
 
@@ -43,8 +45,7 @@ class UnalignedRows:
         b, quad = self.b, dims.symbol("quad")
         position = b.bind_unique("position", b.dim(offset + column))
         ahead = b.value("arith.andi", (b.dim(0 - position), b.constant(EIGHT - 1, b.index)), b.index)
-        shift = self.ptx.i32(ahead)
-        self.bits = [self._bit(shift, bit) for bit in (4, 2, 1)]
+        self.distance = b.value("arith.muli", (self.ptx.i32(ahead), b.constant(BYTES, b.i32)), b.i32)
         self.is_first = self.ptx.compare("eq", quad, 0)
         self.following = self._following_lane()
         own_column = column + EIGHT * quad + b.bind_unique("ahead", ahead)
@@ -71,11 +72,6 @@ class UnalignedRows:
                 store()
 
     # -- shifting --------------------------------------------------------------------------------------------------
-    def _bit(self, value: ir.Value, bit: int) -> ir.Value:
-        b = self.b
-        only = b.value("arith.andi", (value, b.constant(bit, b.i32)), b.i32)
-        return b.value("arith.cmpi", (only, b.constant(0, b.i32)), b.i1, predicate=b.number(1, b.i64))
-
     def _following_lane(self) -> ir.Value:
         """The lane after this one among its four."""
         b, quad = self.b, dims.symbol("quad")
@@ -90,18 +86,8 @@ class UnalignedRows:
 
     def _shifted(self, own: Sequence[ir.Value], coming: Sequence[ir.Value]) -> ir.Value:
         """Eight elements from number `ahead` on, of sixteen in eight words."""
-        b = self.b
-        words = [*own, *coming]
-        for bit, distance in zip(self.bits, (2, 1)):
-            words = [b.value("arith.select", (bit, later, word), b.i32) for word, later in zip(words, words[distance:])]
-        half = b.constant(16, b.i32)
-        made = []
-        for word, later in zip(words[:4], words[1:5]):
-            low = b.value("arith.shrui", (word, half), b.i32)
-            joined = b.value("arith.ori", (low, b.value("arith.shli", (later, half), b.i32)), b.i32)
-            made.append(b.value("arith.select", (self.bits[2], joined, word), b.i32))
-        packed = b.value("vector.from_elements", made, ir.VectorType.get([4], b.i32))
-        return b.value("vector.bitcast", (packed,), ir.VectorType.get([EIGHT], self.element))
+        made = shift_words(self.b, [*own, *coming], self.distance, EIGHT * BYTES, BYTES, len(own))
+        return as_vector(self.b, made, EIGHT, self.element)
 
     # -- stores ----------------------------------------------------------------------------------------------------
     def _whole(self, place: Dim, value: ir.Value) -> list[ir.Value]:
