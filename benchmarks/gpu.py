@@ -132,6 +132,17 @@ OVERHEAD = {
 }
 
 
+def attempted(title: str, dtype: torch.dtype, measure: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+    """The line that `measure` makes, which is printed behind `title`; none where it fails."""
+    line = attempt(f"{' '.join(title.split())} {dtype}", measure)
+    if line is None:
+        return []
+    times = "  ".join(f"{n} {t:8.2f}" for n, t in line["us"].items())
+    ratios = f"of copy {line['copy']:.2f}  against best {line['against best']:.2f}"
+    print(f"{title}{line['dtype']:9}{times}  {ratios}", flush=True)
+    return [line]
+
+
 def overhead() -> None:
     """CPU time of issuing a call whose kernels the device runs faster than they are issued, on three inputs in turn."""
     from torch._dynamo.backends.registry import register_backend
@@ -195,19 +206,8 @@ def main() -> None:
             if name in SQUARES and math.isqrt(columns) ** 2 != columns:
                 continue
             for dtype in (torch.float32, torch.bfloat16):
-                line = attempt(
-                    f"{name} {shape} {dtype}",
-                    functools.partial(measure, name, rows, columns, dtype, given.inductor),
-                )
-                if line is None:
-                    continue
-                lines.append(line)
-                times = "  ".join(f"{n} {t:8.2f}" for n, t in line["us"].items())
-                print(
-                    f"{name:14}{shape:12}{line['dtype']:9}{times}  of copy {line['copy']:.2f}"
-                    f"  against best {line['against best']:.2f}",
-                    flush=True,
-                )
+                one = functools.partial(measure, name, rows, columns, dtype, given.inductor)
+                lines += attempted(f"{name:14}{shape:12}", dtype, one)
     save(given.json, lines)
 
 

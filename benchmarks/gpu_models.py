@@ -131,11 +131,7 @@ class Model:
         answer = {"seconds": seconds, "error": found.error, "eager error": found.eager, "faults": found.faults}
         answer |= {"MB": self.peak(compiled, before), "eager MB": self.peak(self.model, self.allocated())}
         if backend == "lamina":
-            import lamina
-
-            stats = lamina.stats()
-            answer["fallback"] = {op: entry["count"] for op, entry in stats["fallback"].items()}
-            answer |= {n: stats[n] for n in ("parts", "kernels", "plain_kernels", "failures", "graph_breaks")}
+            answer |= counts()
         return answer
 
     def row(self, system: str, repeats: int) -> float:
@@ -183,6 +179,15 @@ class Model:
             if e.self_device_time_total > 0 and e.device_type != self.torch.autograd.DeviceType.CPU
         ]
         return sorted(rows, key=lambda r: -r[2])
+
+
+def counts() -> dict[str, Any]:
+    """What `lamina.stats()` counts in this process, and how often each op was left to torch."""
+    import lamina
+
+    stats = lamina.stats()
+    found = {n: stats[n] for n in ("parts", "kernels", "plain_kernels", "failures", "graph_breaks")}
+    return {"fallback": {op: entry["count"] for op, entry in stats["fallback"].items()}, **found}
 
 
 def serve(make: Callable[[str, str, bool], Model], name: str, options: argparse.Namespace) -> None:

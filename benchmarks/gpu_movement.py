@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gpu import compared
-from gpu_timing import Tensors, attempt, save
+from gpu import attempted, compared
+from gpu_timing import Tensors, save
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -92,15 +92,7 @@ def main() -> None:
         if given.only and name not in given.only.split(","):
             continue
         for dtype in (torch.float32, torch.bfloat16):
-            line = attempt(f"{name} {dtype}", functools.partial(measure, name, dtype))
-            if line is None:
-                continue
-            lines.append(line)
-            times = "  ".join(f"{n} {t:8.2f}" for n, t in line["us"].items())
-            print(
-                f"{name:24}{line['dtype']:9}{times}  of copy {line['copy']:.2f}  against best {line['against best']:.2f}",
-                flush=True,
-            )
+            lines += attempted(f"{name:24}", dtype, functools.partial(measure, name, dtype))
     save(given.json, lines)
 
 

@@ -89,11 +89,7 @@ class Training(gpu_models.Model):
             answer |= {"peak": self.peak(ours.gradients, self.allocated()), "eager peak": self.eager_peak}
             self.systems[backend] = ours.step
             if backend == "lamina":
-                import lamina
-
-                stats = lamina.stats()
-                answer["fallback"] = {op: entry["count"] for op, entry in stats["fallback"].items()}
-                answer |= {n: stats[n] for n in ("parts", "kernels", "plain_kernels", "failures", "graph_breaks")}
+                answer |= gpu_models.counts()
             return answer
 
     def row(self, system: str, repeats: int) -> float:

@@ -98,19 +98,25 @@ def test_few_positions_with_channels_last(dtype, x, w, stride, padding, dilation
     assert status == 0
 
 
+def placed(text, given, shape):
+    """A product's operands where a copy engine reads them, and what the stages before it have written there."""
+    buffers = {}
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        (op,) = kernels(module)
+        made = GpuKernel(TensorGraph(op))
+        operands = place_operands(made, read_product(made.graph))
+        made.finish()
+        simulate(module, given, [(shape, np.dtype(ml_dtypes.bfloat16))], scratch=buffers)
+    return operands, buffers
+
+
 def test_patches_in_memory():
     """The copy of patches that a TMA product reads: rows of channel and tap, positions side by side."""
     x, w, geometry = (2, 3, 6, 7), (8, 3, 3, 3), ([2, 1], [1, 1], [1, 1], 1)
     given = given_of(x, w, ml_dtypes.bfloat16)
     y = eager(*given, *geometry)
-    with context(), ir.Location.unknown():
-        module = ir.Module.parse(text_of(x, w, y.shape, *geometry, "bf16"))
-        (op,) = kernels(module)
-        made = GpuKernel(TensorGraph(op))
-        weights, patches = place_operands(made, read_product(made.graph))
-        made.finish()
-        buffers = {}
-        simulate(module, given, [(y.shape, np.dtype(ml_dtypes.bfloat16))], scratch=buffers)
+    (weights, patches), buffers = placed(text_of(x, w, y.shape, *geometry, "bf16"), given, y.shape)
     positions, pitch = y.shape[2] * y.shape[3], 24
     assert patches.matrix.turned and patches.matrix.k_stride == pitch and weights.matrix.row_stride == 32
     found = buffers[patches.source].reshape(2, 27, pitch)[:, :, :positions].astype(np.float64)
@@ -135,14 +141,7 @@ def test_short_patches_in_memory(x, w, stride, padding, dilation):
     types, y = ", ".join(tensor("bf16", s) for s in (x, w)), tensor("bf16", exact.shape)
     root = f'%y = "lamina.channels_last_conv"(%0, %1) {{{attributes}}} : ({types}) -> {y}'
     text = kernel("conv", [("bf16", s) for s in (x, w)], [("bf16", exact.shape)], f"{root}\nreturn %y : {y}")
-    with context(), ir.Location.unknown():
-        module = ir.Module.parse(text)
-        (op,) = kernels(module)
-        made = GpuKernel(TensorGraph(op))
-        patches, _ = place_operands(made, read_product(made.graph))
-        made.finish()
-        buffers = {}
-        simulate(module, given, [(exact.shape, np.dtype(ml_dtypes.bfloat16))], scratch=buffers)
+    (patches, _), buffers = placed(text, given, exact.shape)
     positions, length = exact.size // w[0], given[1][0].size
     found = buffers[patches.source].reshape(-1, patches.matrix.row_stride)[:positions].astype(np.float64)
     assert not found[:, length:].any()
