@@ -100,21 +100,22 @@ def _updates(flow: Dataflow, kernels: dict[str, ir.Operation], pointwise: bool) 
             if pair is not None:
                 found.append((node, *pair))
     below = {node.results[result]: node.operands[operand] for node, operand, result in found}
-    return [(node, operand, r) for node, operand, r in found if not _is_lost(flow, below, node.results[r])]
+    new_values = _replaced_arguments(flow)
+    return [(node, operand, r) for node, operand, r in found if not _is_lost(flow, below, new_values, node.results[r])]
 
 
-def _is_lost(flow: Dataflow, below: Mapping[int, int | None], result: int) -> bool:
+def _is_lost(flow: Dataflow, below: Mapping[int, int | None], new_values: Mapping[int, int], result: int) -> bool:
     """True if `result` is returned, but would lie in the buffer of an argument that gets another value after the call.
 
-    `below` maps the result of each update to its operand.
+    `below` maps the result of each update to its operand, `new_values` arguments to what they get.
     """
     source = result
     while (operand := below.get(source)) is not None:
         source = operand
-    new_values = _replaced_arguments(flow)
     if source not in new_values:
         return False
-    returned = [v for v in flow.returned if v in _views_of(flow, result)]
+    views = _views_of(flow, result)
+    returned = [v for v in flow.returned if v in views]
     return returned != ([result] if new_values[source] == result else [])
 
 
