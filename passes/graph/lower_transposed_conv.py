@@ -122,9 +122,8 @@ class _Transposed:
         found = [part is not None for part in parts.values()]
         y = self._joined(parts) if all(found) and not last else self._added(parts)
         sizes = tuple(r.size * s for r, s in zip(self.ranges, self.stride))
-        if (
-            last and prod(self.stride) > 1 and sizes == self.out[2:]
-        ):  # a product stores its results in this order itself
+        if last and prod(self.stride) > 1 and sizes == self.out[2:]:
+            # a product stores its results in this order itself
             y = self._op("materialize", self._op("permute", y, dims=to_last(type_of(y).rank)))
             y = self._reshape(y, self.out[0], *self.out[2:], self.out[1])
             return self._op("permute", y, dims=to_first(len(self.out)))
