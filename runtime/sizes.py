@@ -1,65 +1,89 @@
 """Size expressions of a plan as Python functions.
 
 An expression is the text of a polynomial over symbols with `floordiv`, `mod`, `max` and `min`, as the compiler prints
-it: `2*s0*s1 + floordiv(s0, 2)`. It is parsed and checked, never run as it came.
+it: `2*s0*s1 + floordiv(s0, 2)`. It is parsed here and written anew, never run as it came; not by `ast`, whose parser
+fails on Python 3.11 where a collection or another thread parses at the same time (CPython's issue 106905).
 """
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Callable, Sequence
 
 from .errors import ArtifactError
 
 Size = int | str
 
+_FUNCTIONS = {
+    "floordiv": lambda a, b: a // (b or 1),  # a divisor of 0 belongs to an empty tensor; native code does the same
+    "mod": lambda a, b: a % (b or 1),
+    "max": max,
+    "min": min,
+}
+
 
 def compile_sizes(expressions: Sequence[Size], symbols: Sequence[str]) -> Callable[..., tuple[int, ...]]:
     """Return `f(*values of symbols) -> values of expressions`. ArtifactError for what is no size expression."""
-    known = frozenset(symbols)
-    elements = [ast.Constant(e) if isinstance(e, int) else _parse(e, known) for e in expressions]
-    parameters = ast.arguments(
-        posonlyargs=[], args=[ast.arg(s) for s in symbols], kwonlyargs=[], kw_defaults=[], defaults=[]
-    )
-    function = ast.Expression(ast.Lambda(parameters, ast.Tuple(elements, ast.Load())))
-    names = {"__builtins__": {}, "floordiv": _floordiv, "mod": _mod, "max": max, "min": min}
-    return eval(compile(ast.fix_missing_locations(function), "<sizes>", "eval"), names)
-
-
-def _floordiv(a: int, b: int) -> int:
-    return a // (b or 1)  # a divisor of 0 belongs to an empty tensor; native code does the same
-
-
-def _mod(a: int, b: int) -> int:
-    return a % (b or 1)
-
-
-def _parse(text: str, symbols: frozenset[str]) -> ast.expr:
+    names = {s: f"s{i}" for i, s in enumerate(symbols)}
+    values = "".join(f"{e if isinstance(e, int) else _Parser(e, names).parse()}," for e in expressions)
     try:
-        body = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, TypeError):
-        raise ArtifactError(f"'{text}' is not a size expression") from None
-    _check(body, symbols, text)
-    return body
+        return eval(f"lambda {','.join(names.values())}: ({values})", {"__builtins__": {}, **_FUNCTIONS})
+    except (SyntaxError, RecursionError, MemoryError):  # what nests deeper than Python can read
+        raise ArtifactError(f"a size expression is too deep: {values[:80]}") from None
 
 
-def _check(node: ast.expr, symbols: frozenset[str], text: str) -> None:
-    match node:
-        case ast.Constant(value=int()):
-            return
-        case ast.Name(id=name) if name in symbols:
-            return
-        case ast.Name(id=name):
-            raise ArtifactError(
-                f"size '{text}' uses '{name}', which is no symbol; symbols: {', '.join(sorted(symbols))}"
-            )
-        case ast.UnaryOp(op=ast.USub(), operand=x):
-            _check(x, symbols, text)
-        case (
-            ast.BinOp(left=a, op=ast.Add() | ast.Sub() | ast.Mult(), right=b)
-            | ast.Call(func=ast.Name(id="floordiv" | "mod" | "max" | "min"), args=[a, b], keywords=[])
-        ):
-            _check(a, symbols, text)
-            _check(b, symbols, text)
-        case _:
-            raise ArtifactError(f"'{text}' is not a size expression")
+class _Parser:
+    """A recursive-descent parser of one expression; every method returns Python text of what it read."""
+
+    def __init__(self, text: str, names: dict[str, str]):
+        self.text, self.names = text, names
+        self.tokens = re.findall(r"\d+|\w+|\S", text)[::-1] if isinstance(text, str) else []
+
+    def parse(self) -> str:
+        try:
+            result = self.sum()
+        except (RecursionError, ValueError):  # too deep; an integer of too many digits
+            raise self.error() from None
+        if self.tokens:
+            raise self.error()
+        return result
+
+    def sum(self) -> str:
+        result = self.product()
+        while self.next() in ("+", "-"):
+            result += self.tokens.pop() + self.product()
+        return result
+
+    def product(self) -> str:
+        result = self.factor()
+        while self.next() == "*":
+            result += self.tokens.pop() + self.factor()
+        return result
+
+    def factor(self) -> str:
+        token = self.tokens.pop() if self.tokens else ""
+        if token == "-":
+            return f"-{self.factor()}"
+        if token == "(":
+            return f"({self.sum()}{self.take(')')}"
+        if token.isdecimal():
+            return str(int(token))
+        if token in _FUNCTIONS and self.next() == "(":
+            return token + self.take("(") + self.sum() + self.take(",") + self.sum() + self.take(")")
+        if token in self.names:
+            return self.names[token]
+        if token.isidentifier() and self.next() != "(":
+            known = ", ".join(sorted(self.names))
+            raise ArtifactError(f"size '{self.text}' uses '{token}', which is no symbol; symbols: {known}")
+        raise self.error()
+
+    def next(self) -> str:
+        return self.tokens[-1] if self.tokens else ""
+
+    def take(self, token: str) -> str:
+        if self.next() != token:
+            raise self.error()
+        return self.tokens.pop()
+
+    def error(self) -> ArtifactError:
+        return ArtifactError(f"'{self.text}' is not a size expression")

@@ -1,8 +1,6 @@
 """`lamina.load` as a function of arrays: every kind of argument, results, state, weights, and its errors."""
 
-import os
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -248,17 +246,3 @@ def test_threads_while_weights_are_swapped(simple):
     [t.join() for t in callers]
     simple.swap_weights({"w": np.arange(8, dtype=np.float32)})
     assert not wrong
-
-
-@pytest.mark.skipif("CI" in os.environ, reason="measures time")
-def test_a_small_call_takes_microseconds(simple):
-    x = np.ones(8, np.float32)
-    best = min(_time(simple, x) for _ in range(20))
-    assert best < 20e-6  # 3 µs on an idle machine
-
-
-def _time(model, x, calls=200):
-    start = time.perf_counter()
-    for _ in range(calls):
-        model(x)
-    return (time.perf_counter() - start) / calls
