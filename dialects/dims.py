@@ -15,13 +15,13 @@ known range (`floordiv` and `mod` fold when the ranges allow it).
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Iterable, Mapping
 from typing import Union
 
 from .dim_bounds import bounds as bounds
 from .dim_bounds import within
+from .dim_parser import DimParser
 
 Dim = Union[int, "Expr"]
 # A monomial is a sorted tuple of (atom, power); an atom is a symbol's name or a tuple (function, Dim, Dim).
@@ -242,37 +242,9 @@ def parse(text: str | int) -> Dim:
     if isinstance(text, int):
         return text
     try:
-        return _from_ast(ast.parse(text, mode="eval").body)
-    except (SyntaxError, ValueError) as error:
+        return DimParser(text, symbol, apply, _FUNCTIONS).parse()
+    except ValueError as error:
         raise ValueError(f"'{text}' is not a size expression: {error}") from None
-
-
-def _from_ast(node: ast.AST) -> Dim:
-    match node:
-        case ast.Constant(value=int(v)):
-            return v
-        case ast.Name(id=name):
-            return symbol(name)
-        case ast.UnaryOp(op=ast.USub(), operand=x):
-            return -_from_ast(x)
-        case ast.BinOp(left=l, op=op, right=r):
-            a, b = _from_ast(l), _from_ast(r)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return floordiv(a, b)
-                case ast.Mod():
-                    return mod(a, b)
-                case ast.Pow() if isinstance(b, int) and b >= 0:
-                    return product([a] * b)
-        case ast.Call(func=ast.Name(id=f), args=[x, y]) if f in _FUNCTIONS:
-            return apply(f, _from_ast(x), _from_ast(y))
-    raise ValueError(f"unexpected '{ast.unparse(node)}'")
 
 
 def _terms(dim: Dim) -> Mapping[tuple, int]:

@@ -1,7 +1,11 @@
 """Laws of symbolic sizes: every operation commutes with putting in numbers, and text goes there and back."""
 
+import ast
+
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
+from support.amid import amid
 
 from lamina.dialects import dims
 from lamina.dialects.dim_fold import fold
@@ -53,6 +57,49 @@ def test_division_commutes_with_evaluation(a, b, values):
 def test_text_parses_back_to_an_equal_expression(a):
     assert dims.parse(str(a)) == a
     assert str(dims.parse(str(a))) == str(a)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("-s0 + s1*-2", -11),
+        ("1 - 2 - 3", -4),
+        ("-(s0 - 2*s1)*(s1 + 1)", 4),
+        ("2*s0//3*4 + s0 % 3", 14),  # from left to right, as Python reads it
+        ("max(s0, min(s1, 2)) - mod(floordiv(s0, 2), 3)", 3),
+        ("max*mod", 6),  # symbols may be called so
+    ],
+)
+def test_text_has_the_value_that_python_gives_it(text, value):
+    assert dims.evaluate(dims.parse(text), {"s0": 5, "s1": 3, "max": 2, "mod": 3}) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "ends early"),
+        ("s0 +", "ends early"),
+        ("2s0", "unexpected 's0'"),
+        ("(s0", r"'\)' is missing"),
+        ("max(s0)", r"unexpected '\)', not ','"),
+        ("f(s0, 1)", r"unexpected '\('"),
+        ("s0.real", r"unexpected '\.'"),
+        ("²", "unexpected '²'"),
+        ("(" * 5000 + "s0" + ")" * 5000, "too deep"),
+    ],
+    ids=lambda text: text[:8],
+)
+def test_what_is_no_size_expression_says_why(text, message):
+    with pytest.raises(ValueError, match=f"is not a size expression: .*{message}"):
+        dims.parse(text)
+
+
+def test_a_collection_may_parse_amid_a_parse():
+    """`ast.parse` fails so on Python 3.11, whoever called it."""
+    with amid(lambda: ast.parse("a*(b + c)")):
+        for _ in range(20):
+            assert str(dims.parse("2*s0*s1 + floordiv(s0, 2)")) == "2*s0*s1 + floordiv(s0, 2)"
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,9 +1,9 @@
 """Size expressions: their values, what is refused, and that a collection in their midst does no harm."""
 
 import ast
-import gc
 
 import pytest
+from support.amid import amid
 
 from lamina.runtime.errors import ArtifactError
 from lamina.runtime.sizes import compile_sizes
@@ -56,15 +56,6 @@ def test_an_unknown_symbol_is_named_with_the_known():
 def test_a_parser_that_runs_in_a_collection_does_no_harm():
     """A finalizer may parse, or let another thread do so; Python 3.11's `ast.parse` is not made for that."""
 
-    def parse(phase, info):
-        (lambda: ast.parse("a*(b + c)"))()
-
-    threshold = gc.get_threshold()
-    gc.callbacks.append(parse)
-    gc.set_threshold(1)
-    try:
+    with amid(lambda: ast.parse("a*(b + c)")):
         f = compile_sizes(["2*s0*n + floordiv(s0, 2) + max(n, mod(s0, n))"] * 20, ["s0", "n"])
-    finally:
-        gc.set_threshold(*threshold)
-        gc.callbacks.remove(parse)
     assert f(5, 3) == (2 * 5 * 3 + 2 + 3,) * 20
