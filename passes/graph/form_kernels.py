@@ -40,7 +40,8 @@ def form_kernels(
     """Give every op that computes something the number of its kernel, in an order that can run.
 
     `turned`: the emitter of attention can store its result with the dims permuted. `packed`: the dtypes whose operands
-    products pack, and may compute at that. `gpu`: short chains on small tensors are computed again by who reads them, and what reads concatenations joins them.
+    products pack, and may compute at that. `gpu`: short chains on small tensors are computed again by who reads them, what reads concatenations joins them, and
+    sums over columns, or over few and long rows, join others over the same space: they are done in one pass.
     `stacked`: products read weights one below another where each lies (`stacked_weights.py`).
 
     Before:
@@ -181,7 +182,9 @@ class _Former:
         """Merge kernels that do not need each other but read one buffer over one space (two sums of one tensor)."""
         readers: dict[tuple, list[Group]] = {}
         for group in list(self.groups.alive.values()):
-            if group.kind not in ("pointwise", "rows") or group.reduced is None or group.rows_only or group.concats:
+            if group.kind not in ("pointwise", "rows") or group.reduced is None or group.concats:
+                continue
+            if group.rows_only and not self.rules.gpu:
                 continue
             whole = [v for v in sorted(group.inputs) if self.rules.shape(v) == group.space]
             others = [g for v in whole for g in readers.get((v, group.space), []) if self._are_siblings(g, group)]
@@ -192,7 +195,9 @@ class _Former:
                 readers.setdefault((v, group.space), []).append(group)
 
     def _are_siblings(self, a: Group, b: Group) -> bool:
-        if a.number not in self.groups.alive or (a.kind == b.kind == "rows" and a.reduced != b.reduced):
+        if a.number not in self.groups.alive or a.rows_only != b.rows_only:
+            return False
+        if a.kind == b.kind == "rows" and a.reduced != b.reduced:
             return False
         made_a, made_b = ({r for n in g.members for r in n.results} for g in (a, b))
         if made_a & b.inputs or made_b & a.inputs:

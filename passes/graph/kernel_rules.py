@@ -128,7 +128,9 @@ class Rules:
     # -- two groups -------------------------------------------------------------------------------------------
     def shares_space(self, target: Group, group: Group, node: Node) -> bool:
         """True if `group`, which feeds `node` of `target`, can live in the space of `target`."""
-        if target.space != group.space or target.rows_only or group.rows_only:
+        if target.space != group.space or target.rows_only != group.rows_only:
+            return False
+        if target.rows_only and not self.gpu:
             return False
         if target.reduced is None or group.reduced is None:
             return False

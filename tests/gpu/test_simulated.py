@@ -160,6 +160,51 @@ def test_a_sum_of_everything_takes_two_stages():
     assert text.count("gpu.func @") == 2
 
 
+def sums_of_pairs(shape, over, dependent=False):
+    """`sum(x * w)`, `max(y)` and the count of `y > 0`, or of y above the mean of x; their ratio, and the maximum."""
+    g = Graph()
+    x, y, w = (g.add_input(n, TensorType("f32", s)) for n, s in (("x", shape), ("y", shape), ("w", shape[-1:])))
+    reduced = dict(dims=over, keepdim=False, dtype="f32")
+    least = g.add("mean", x, dims=over, keepdim=True) if dependent else g.add("full", shape=(), value=0.0, dtype="f32")
+    count = g.add("sum", g.add("cast", g.add("gt", y, least), dtype="f32"), **reduced)
+    total = g.add("sum", g.add("mul", x, w), **reduced)
+    g.add_output(g.add("div", total, count, rounding="none"))
+    g.add_output(g.add("amax", y, dims=over, keepdim=False))
+    return g
+
+
+PAIRS = [
+    ((300, 1025), (0,), 2),
+    ((2, 40, 300), (1,), 1),
+    ((300, 500), (0, 1), 2),
+    ((30, 300), (1,), 1),
+    ((9000,), (0,), 2),
+]
+
+
+@pytest.mark.parametrize("options", ["", "{wave=64}", ALIGNED], ids=["", "wave of 64", "aligned"])
+@pytest.mark.parametrize(("shape", "over", "stages"), PAIRS, ids=str)
+def test_reductions_over_one_space_are_one_pass(shape, over, stages, options):
+    text = check(sums_of_pairs(shape, over), random(*(("f32", s) for s in (shape, shape, shape[-1:]))), 2e-4, options)
+    assert text.count("gpu.func @") == stages
+
+
+@pytest.mark.parametrize(("shape", "over"), [p[:2] for p in PAIRS], ids=str)
+def test_a_reduction_waits_for_those_that_it_needs(shape, over):
+    g, arrays = sums_of_pairs(shape, over, dependent=True), random(*(("f32", s) for s in (shape, shape, shape[-1:])))
+    check(g, arrays, 2e-4)
+
+
+def test_reductions_that_are_read_another_way_have_stages_of_their_own():
+    """The sum over columns of a transposed matrix is one along its rows."""
+    g = Graph()
+    x, y = (g.add_input(n, TensorType("f32", s)) for n, s in (("x", (300, 500)), ("y", (500, 300))))
+    for value in (x, g.add("permute", y, dims=(1, 0))):
+        g.add_output(g.add("sum", value, dims=(0,), keepdim=False, dtype="f32"))
+    text = check(g, random(("f32", (300, 500)), ("f32", (500, 300))), 2e-4)
+    assert text.count("gpu.func @") > 2
+
+
 WINDOW = dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1))
 
 

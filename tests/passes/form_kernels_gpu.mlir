@@ -114,3 +114,31 @@ func.func @columns(%x: tensor<6x8xbf16>, %w: tensor<16x8xbf16>) -> (tensor<16x6x
   %5 = "lamina.materialize"(%4) : (tensor<4x6x4xbf16>) -> tensor<4x6x4xbf16>
   return %2, %5 : tensor<16x6xbf16>, tensor<4x6x4xbf16>
 }
+
+// A mean and its count are one kernel, also over everything, where rows alone do not fill the machine; so are a norm's gradients.
+// CHECK-LABEL: func.func @pairs
+// CHECK: lamina.sum{{.*}}lamina.kernel = [[ALL:[01]]]
+// CHECK: lamina.sum{{.*}}lamina.kernel = [[ALL]]
+// CHECK: lamina.div{{.*}}lamina.kernel = [[ALL]]
+// CHECK: lamina.sum{{.*}}lamina.kernel = [[COLUMNS:[01]]]
+// CHECK: lamina.sum{{.*}}lamina.kernel = [[COLUMNS]]
+func.func @pairs(%x: tensor<65536xf32>, %kept: tensor<65536xi1>, %g: tensor<4096x768xf32>, %y: tensor<4096x768xf32>) -> (tensor<f32>, tensor<768xf32>, tensor<768xf32>) {
+  %0 = "lamina.cast"(%kept) {dtype = f32} : (tensor<65536xi1>) -> tensor<65536xf32>
+  %1 = "lamina.sum"(%0) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<65536xf32>) -> tensor<f32>
+  %2 = "lamina.sum"(%x) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<65536xf32>) -> tensor<f32>
+  %3 = "lamina.div"(%2, %1) {rounding = "none"} : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  %4 = "lamina.sum"(%g) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
+  %5 = "lamina.mul"(%g, %y) : (tensor<4096x768xf32>, tensor<4096x768xf32>) -> tensor<4096x768xf32>
+  %6 = "lamina.sum"(%5) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
+  return %3, %4, %6 : tensor<f32>, tensor<768xf32>, tensor<768xf32>
+}
+
+// Sums over columns and over rows of one matrix are two.
+// CHECK-LABEL: func.func @apart
+// CHECK: lamina.sum{{.*}}lamina.kernel = 0
+// CHECK: lamina.sum{{.*}}lamina.kernel = 1
+func.func @apart(%g: tensor<4096x768xf32>) -> (tensor<768xf32>, tensor<4096xf32>) {
+  %0 = "lamina.sum"(%g) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
+  %1 = "lamina.sum"(%g) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<4096xf32>
+  return %0, %1 : tensor<768xf32>, tensor<4096xf32>
+}

@@ -13,10 +13,9 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.tensor_graph import Generic
 from ..gpu_kernel import GpuStage
 from ..thread_values import LANE, ThreadValues
-from .row_values import combined
+from .joint_reductions import Joint
 from .stored import from_scratch, scratch_type, to_scratch
 
 
@@ -83,7 +82,7 @@ class OverlappingColumns(ThreadValues):
 
 
 def across_slices(
-    ev: ThreadValues, stage: GpuStage, g: Generic, values: list[Any], x: ir.Value, y: ir.Value, block: tuple[int, int]
+    ev: ThreadValues, stage: GpuStage, joint: Joint, values: list[Any], x: ir.Value, y: ir.Value, block: tuple[int, int]
 ) -> list[Any]:
     """Combine the accumulators of threads with the same lane `x` of a block of `lanes` by `slices`, in slice 0."""
     b, width, (lanes, slices) = stage.b, ev.width, block
@@ -111,5 +110,5 @@ def across_slices(
             else:
                 loaded = b.value("memref.load", (room, offset), stored)
             other.append(from_scratch(ev, loaded, element))
-        made = combined(ev, g, made, other)
+        made = joint.combined(ev, made, other)
     return made

@@ -9,6 +9,8 @@ Results of one size are computed together. If what they depend on holds reductio
 
 from __future__ import annotations
 
+from functools import partial
+
 from mlir import ir
 
 from ....dialects import dims
@@ -23,9 +25,10 @@ from ..combine import is_combinable
 from ..gpu_kernel import WARP, GpuKernel
 from ..probe import Probe
 from .emit_pointwise import emit_pointwise
-from .emit_reductions import emit_reduction
+from .emit_reductions import emit_reductions, fits
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
 from .emit_tiles import Turn, find_cross
+from .joint_reductions import passes, position
 from .stored import Stored
 from .symbolic_rows import emit_symbolic_rows
 
@@ -77,7 +80,7 @@ def _emit(kernel: GpuKernel) -> None:
         while True:
             look = lambda ranges: Probe(graph, ranges, stored.values)
             space, accesses = result_loops(graph, numel, results, look, lambda probe: bool(probe.reductions))
-            plan = _row_plan(space, accesses, results)
+            plan = _row_plan(space, accesses, results, stored)
             if plan is not None:
                 plans.append((plan, results))
                 break
@@ -89,10 +92,11 @@ def _emit(kernel: GpuKernel) -> None:
             if not long:
                 emit_pointwise(kernel, stored, results, numel, space)
                 break
-            if _is_only(space, accesses, long):
-                emit_reduction(kernel, stored, long[0].generic, results)
+            first, *others = passes(graph, stored.values, long, partial(fits, kernel, stored))
+            if not others and _is_only(space, accesses, long):
+                emit_reductions(kernel, stored, first, results)
                 break
-            emit_reduction(kernel, stored, long[-1].generic)  # the last one depends on no other
+            emit_reductions(kernel, stored, first)
     for plan, _ in plans:
         emit = emit_rows if isinstance(plan.length, int) else emit_symbolic_rows
         emit(kernel, stored, plan)
@@ -110,8 +114,8 @@ def _is_short(g: Generic, numel: Dim = MANY) -> bool:
 
 
 def _is_only(space: Space, accesses: Probe, long: list[Reduction]) -> bool:
-    """True if the results need one reduction, and only at their own flat position."""
-    if len({(r.generic.arguments[-1], r.index) for r in long}) != 1 or accesses.branches:
+    """True if the results need these reductions at their own flat position only."""
+    if accesses.branches or len({tuple(position(accesses.graph, r)) for r in long}) != 1:
         return False
     g = long[0].generic
     shape = [g.extents[t[1]] if t[0] == "d" else 1 for t in g.maps[len(g.inputs)]]
@@ -120,7 +124,7 @@ def _is_only(space: Space, accesses: Probe, long: list[Reduction]) -> bool:
     return accesses.ranges.linearize(long[0].index, shape) == accesses.ranges.simplify(space.values["f"])
 
 
-def _row_plan(space: Space, accesses: Probe, results: list[int]) -> RowPlan | None:
+def _row_plan(space: Space, accesses: Probe, results: list[int], stored: Stored) -> RowPlan | None:
     """The rows that the results consist of, or None if they are no rows of one length read in order."""
     if not accesses.reductions or accesses.branches:
         return None
@@ -145,7 +149,8 @@ def _row_plan(space: Space, accesses: Probe, results: list[int]) -> RowPlan | No
         return None
     if length == 0 or (not inner and isinstance(length, int) and length <= SHORT_ROW):
         return None
-    plan = RowPlan(space, outer, inner, length, [r.generic.arguments[-1] for r in together])
+    keys = [[g.arguments[-1] for g in j.generics] for j in passes(accesses.graph, stored.values, together)]
+    plan = RowPlan(space, outer, inner, length, keys)
     if _too_few(plan):
         return None
     (plan.full if inner else plan.rows).extend(results)

@@ -1,4 +1,4 @@
-"""Stages of one reduction whose results are not rows of what the kernel writes: sums over columns, over everything.
+"""Stages of reductions whose results are not rows of what the kernel writes: sums over columns, over everything.
 
 Along rows (what is reduced is contiguous), a row is cut into chunks, each done by a block, if there are few rows:
 
@@ -24,7 +24,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ...loops.tensor_graph import Generic
 from ..block_reduce import reduce_block
 from ..gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from ..probe import Probe, choose_width
@@ -32,7 +31,8 @@ from ..streamed_loads import StreamedLoads
 from ..thread_values import LANE, ThreadValues
 from .column_block import OverlappingColumns, across_slices, place_column, split_block
 from .emit_rows import place, rows_per_block, threads_for
-from .row_values import UNROLL, Row, combined, strided
+from .joint_reductions import Joint
+from .row_values import UNROLL, Row, strided
 from .stored import Stored, from_scratch, scratch_type, to_scratch
 
 COLUMN_THREADS = 256  # of a block: lanes by slices
@@ -53,18 +53,26 @@ LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 
 
-def emit_reduction(kernel: GpuKernel, stored: Stored, generic: Generic, results: Sequence[int] = ()) -> None:
-    """Append the stages that compute `generic`, and with it the results with these numbers, or add it to `stored`.
+def emit_reductions(kernel: GpuKernel, stored: Stored, joint: Joint, results: Sequence[int] = ()) -> None:
+    """Append the stages that compute `joint`, and with it the results with these numbers, or add it to `stored`.
 
-    `results` must have the shape of the reduction's result up to reshapes, and need it at their own place only.
+    `results` must have the shape of the reductions' results up to reshapes, and need them at their own place only.
     """
-    shape = [generic.extents[t[1]] if t[0] == "d" else 1 for t in generic.maps[len(generic.inputs)]]
-    length = dims.product(generic.extents[d] for d in generic.reductions)
-    stages = _Stages(kernel, stored, generic, shape, length, list(results))
+    stages = _Stages(kernel, stored, joint, list(results))
     if stages.along_columns():
         stages.columns()
     else:
-        stages.rows(_row_chunks(stages.count, length))
+        stages.rows(_row_chunks(stages.count, stages.length))
+
+
+def fits(kernel: GpuKernel, stored: Stored, joint: Joint) -> bool:
+    """True if `joint` is read the same way, and in vectors as wide, as its reductions by themselves."""
+    whole, *alone = (_Stages(kernel, stored, j, []) for j in (joint, *(Joint((g,)) for g in joint.generics)))
+    columns = whole.along_columns()
+    if any(stages.along_columns() != columns for stages in alone):
+        return False
+    width = lambda stages: stages.column_width()[0] if columns else stages.row_width()
+    return width(whole) == max(map(width, alone))
 
 
 def _row_chunks(count: Dim, length: Dim) -> int:
@@ -110,26 +118,32 @@ def _column_rows(length: Dim, chunks: int, slices: int) -> Dim:
 
 @dataclass
 class _Stages:
-    """One reduction: `count` results of `shape`, each of `length` elements."""
+    """Reductions in one pass: `count` results of `shape` each, of `length` elements."""
 
     kernel: GpuKernel
     stored: Stored
-    generic: Generic
-    shape: list[Dim]
-    length: Dim
+    joint: Joint
     results: list[int]
 
     def __post_init__(self) -> None:
+        g = self.joint.first
+        self.shape: list[Dim] = [g.extents[t[1]] if t[0] == "d" else 1 for t in g.maps[len(g.inputs)]]
+        self.length = dims.product(g.extents[d] for d in g.reductions)
         self.count = dims.product(self.shape)
-        self.elements = [ir.RankedTensorType(v.type).element_type for v in self.generic.op.results]
+        self.elements = [ir.RankedTensorType(v.type).element_type for v in self.joint.results]
 
-    def loops(self, ranges: Ranges, row: Dim, column: Dim) -> list[Dim]:
-        """The loop positions of element `column` of what result `row` (flat) reduces."""
-        g = self.generic
+    def row(self, ranges: Ranges, row: Dim) -> list[Dim]:
+        """The loop positions of result `row` (flat); those that are reduced are 0."""
+        g = self.joint.first
         loops: list[Dim] = [0] * len(g.extents)
         for t, i in zip(g.maps[len(g.inputs)], ranges.delinearize(row, self.shape)):
             if t[0] == "d":
                 loops[t[1]] = i
+        return loops
+
+    def loops(self, ranges: Ranges, row: Dim, column: Dim) -> list[Dim]:
+        """The loop positions of element `column` of what result `row` reduces."""
+        g, loops = self.joint.first, self.row(ranges, row)
         for d, i in zip(g.reductions, ranges.delinearize(column, [g.extents[d] for d in g.reductions])):
             loops[d] = i
         return loops
@@ -137,7 +151,8 @@ class _Stages:
     def probe(self, row: Dim, column: Dim, ranges: Ranges) -> Probe:
         """What one element of one result reads."""
         probe = Probe(self.kernel.graph, ranges, self.stored.values)
-        probe.body(self.generic, self.loops(ranges, row, column), [None] * len(self.generic.outs))
+        for g in self.joint.generics:
+            probe.body(g, self.loops(ranges, row, column), [None] * len(g.outs))
         return probe
 
     def along_columns(self) -> bool:
@@ -154,8 +169,8 @@ class _Stages:
         return [self.kernel.new_scratch(scratch_type(t), self.count * chunks) for t in self.elements]
 
     # -- along rows ------------------------------------------------------------------------------------------------
-    def rows(self, chunks: int) -> None:
-        """Each chunk of each row by one row of threads."""
+    def row_width(self) -> int:
+        """The elements of a row that a thread reads at once."""
         length = self.length
 
         def probe(width: int) -> Probe:
@@ -163,7 +178,11 @@ class _Stages:
             column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
             return self.probe(dims.symbol("r"), column, ranges)
 
-        width = choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
+        return choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
+
+    def rows(self, chunks: int) -> None:
+        """Each chunk of each row by one row of threads."""
+        length, width = self.length, self.row_width()
         vectors = length // width if isinstance(length, int) else length
         size = _row_vectors(vectors, chunks)
         if isinstance(vectors, int) and isinstance(size, int):
@@ -186,7 +205,7 @@ class _Stages:
         row = Row(stage, threads, lane, vectors, unroll, low, high)
         ev = self.stored.evaluator(stage, ranges, width)
         ev.streamed = StreamedLoads(stage)
-        made = row.reduce(ev, self.generic, ev.ranges.delinearize(ev.ranges.simplify(position), self.shape))
+        made = row.reduce(ev, self.joint, self.row(ev.ranges, ev.ranges.simplify(position)))
         conditions = [inside, _is_first(stage, lane)]
         if chunks != 1:
             self.keep(ev, partial, made, item, conditions)
@@ -229,7 +248,7 @@ class _Stages:
 
     def columns(self) -> None:
         """Each chunk of neighbouring results by lanes x slices threads."""
-        count, length, g = self.count, self.length, self.generic
+        count, length, joint = self.count, self.length, self.joint
         width, overlapping = self.column_width()
         vectors = self.column_vectors(width, overlapping)
         probed = self.probe_columns(width, overlapping)
@@ -252,15 +271,15 @@ class _Stages:
             ev.ranges.add("chunk", chunks)
             low = b.binary("arith.addi", y, b.dim(chunk * size))
             high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(length)), b.index)
-        inits = [ev.vector(ev.at(out, ev.ranges.delinearize(row, self.shape))) for out in g.outs]
+        inits = [ev.vector(v) for v in joint.inits(ev, self.row(ev.ranges, row))]
         for name in ("c", "crest"):
             ev.ranges.add(name, length)
 
         def step(c: Dim, carried: list[Any]) -> list[Any]:
-            return ev.body(g, self.loops(ev.ranges, row, c), carried)
+            return joint.step(ev, self.loops(ev.ranges, row, c), carried)
 
         made = strided(b, "c", low, high, slices, inits, step, COLUMN_UNROLL // 2 if overlapping else COLUMN_UNROLL)
-        made = across_slices(ev, stage, g, made, x, y, block)
+        made = across_slices(ev, stage, joint, made, x, y, block)
         conditions = [inside, _is_first(stage, y)]
         if chunks != 1:
             self.keep(ev, parts, made, chunk * count + row, conditions)
@@ -276,7 +295,7 @@ class _Stages:
 
         Where they lie along columns, a block is 32 results by slices of the chunks.
         """
-        g, wave = self.generic, self.kernel.wave
+        joint, wave = self.joint, self.kernel.wave
         finals = self.finals()
         threads = FINAL_SLICES if columns else WARP
         while not columns and 4 * threads < chunks and threads < FINAL_THREADS:
@@ -296,14 +315,14 @@ class _Stages:
             return [from_scratch(ev, ev.load_at(stage.scratch[n], offset), t) for n, t in zip(partial, self.elements)]
 
         def step(k: Dim, carried: list[Any]) -> list[Any]:
-            return combined(ev, g, carried, load(k))
+            return joint.combined(ev, carried, load(k))
 
-        inits = [ev.at(out, [0] * len(ir.RankedTensorType(out.type).shape)) for out in g.outs]
+        inits = joint.inits(ev, [0] * len(joint.first.extents))
         made = strided(b, "k", lane, b.dim(chunks), threads, inits, step, COLUMN_UNROLL)
         if columns:
-            made = across_slices(ev, stage, g, made, x, lane, (WARP, FINAL_SLICES))
+            made = across_slices(ev, stage, joint, made, x, lane, (WARP, FINAL_SLICES))
         else:
-            made = reduce_block(stage, made, threads, lambda x, y: combined(ev, g, x, y))
+            made = reduce_block(stage, made, threads, lambda x, y: joint.combined(ev, x, y))
         self.deliver(ev, finals, made, r, [inside, _is_first(stage, lane)])
         stage.finish()
 
@@ -317,11 +336,12 @@ class _Stages:
         """Write what is made of the reduction's results `made` at `flat`, or the results themselves to scratch."""
         if not self.results:
             self.keep(ev, finals, made, flat, conditions)
-            for value, buffer in zip(self.generic.op.results, finals):
+            for value, buffer in zip(self.joint.results, finals):
                 self.stored.add(value, buffer)
             return
         graph, stage = self.kernel.graph, ev.stage
-        ev.together[self.generic.arguments[-1]] = lambda generic, index: made
+        for g in self.joint.generics:
+            ev.together[g.arguments[-1]] = lambda generic, index: self.joint.of(generic, made)
         flat = ev.ranges.simplify(flat)
         values = [graph.results[i] for i in self.results]
         written = [ev.at(v, ev.ranges.delinearize(flat, graph.shape(v))) for v in values]

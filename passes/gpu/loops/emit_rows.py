@@ -7,7 +7,7 @@ store the row's own results, and the elements of those that have the row's lengt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,13 +15,15 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.loop_nest import Loop, Space
-from ...loops.tensor_graph import TensorGraph
+from ...loops.tensor_graph import Generic, TensorGraph
 from ..gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
-from ..thread_values import LANE, ThreadValues, divisible
+from ..thread_values import LANE, ThreadValues, Together, divisible
+from .joint_reductions import Joint
 from .row_values import Piece, Row
 from .shifted_rows import ShiftedRow
 from .stored import Stored
@@ -48,9 +50,14 @@ class RowPlan:
     outer: list[Loop]
     inner: list[Loop]
     length: Dim
-    keys: list[ir.Value]  # the reductions that the row's threads do together, by their last arguments
+    passes: list[list[ir.Value]]  # the reductions that the row's threads do together, by their last arguments
     full: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[ir.Value]:
+        """The reductions of all passes."""
+        return [key for keys in self.passes for key in keys]
 
     @property
     def count(self) -> Dim:
@@ -180,8 +187,8 @@ def _others(probe: Probe, length: int, width: int) -> int:
 def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:
     """Write the results of row `r`."""
     graph, stage = ev.graph, ev.stage
-    for key in plan.keys:
-        ev.together[key] = lambda generic, index: row.reduce(ev, generic, index)
+    for keys in plan.passes:
+        ev.together.update(dict.fromkeys(keys, _in_one_pass(ev, row, keys)))
     if plan.keys:
         _load_ahead(ev, plan, row, r)
     _force(ev, plan, r)
@@ -210,6 +217,20 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
         b = stage.b
         first = b.value("arith.cmpi", (row.lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
         b.branch(first if inside is None else b.value("arith.andi", (first, inside), b.i1), [], write_own)
+
+
+def _in_one_pass(ev: ThreadValues, row: Row, keys: Sequence[ir.Value]) -> Together:
+    """What gives the results of each of these reductions, and does all when it is asked for the first."""
+    joint = Joint(tuple(ev.graph.generic(key.owner.owner.results[0]) for key in keys))
+    made: dict[tuple[Dim, ...], list[ir.Value]] = {}
+
+    def reduce(generic: Generic, index: Index) -> list[ir.Value]:
+        at = tuple(ev.loops_of(generic, index))
+        if at not in made:
+            made[at] = row.reduce(ev, joint, at)
+        return joint.of(generic, made[at])
+
+    return reduce
 
 
 def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Dim, ir.Value, ir.Value | None]:

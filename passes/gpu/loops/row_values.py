@@ -15,13 +15,11 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.evaluate_walk import Index
 from ...loops.loops_builder import LoopsBuilder
-from ...loops.tensor_graph import BodyOp, Generic
 from ..block_reduce import reduce_block
-from ..combine import combine
 from ..gpu_kernel import GpuStage
 from ..thread_values import ThreadValues
+from .joint_reductions import Joint
 
 UNROLL = 4  # steps of a loop over memory that are under way at once
 
@@ -91,22 +89,22 @@ class Row:
             ev.ranges.add("w", self.vectors)
             do(Piece(ev, ev.flat(w)))
 
-    def reduce(self, ev: ThreadValues, generic: Generic, index: Index) -> list[Any]:
-        """The results of `generic` at `index`, in all threads of the row."""
-        inits = [ev.at(out, index) for out in generic.outs]
-        accumulators = [ev.vector(v) for v in inits]
-        extents = [generic.extents[d] for d in generic.reductions]
+    def reduce(self, ev: ThreadValues, joint: Joint, row: Sequence[Dim]) -> list[Any]:
+        """The accumulators of `joint`, in all threads of the row, whose position in the loops is `row`."""
+        accumulators = [ev.vector(v) for v in joint.inits(ev, row)]
+        reductions = joint.first.reductions
+        extents = [joint.first.extents[d] for d in reductions]
 
         def step(ev: ThreadValues, column: Dim, carried: list[Any]) -> list[Any]:
-            loops = ev.loops_of(generic, index)
-            for d, i in zip(generic.reductions, ev.ranges.delinearize(column, extents)):
+            loops = list(row)
+            for d, i in zip(reductions, ev.ranges.delinearize(column, extents)):
                 loops[d] = i
-            return ev.body(generic, loops, carried)
+            return joint.step(ev, loops, carried)
 
         if self.unroll:
             for piece in self.pieces(ev):
                 if piece.values is not ev:  # elements after vectors
-                    accumulators = across_lanes(ev, generic, accumulators)
+                    accumulators = joint.across_lanes(ev, accumulators)
                 made = step(piece.values, piece.column, accumulators)
                 accumulators = piece.kept(made, accumulators)
         else:
@@ -121,8 +119,8 @@ class Row:
                 accumulators,
                 lambda w, acc: step(ev, ev.flat(w), acc),
             )
-        accumulators = across_lanes(ev, generic, accumulators)
-        return reduce_block(self.stage, accumulators, self.threads, lambda a, b: combined(ev, generic, a, b))
+        accumulators = joint.across_lanes(ev, accumulators)
+        return reduce_block(self.stage, accumulators, self.threads, lambda a, b: joint.combined(ev, a, b))
 
     def _first(self) -> ir.Value:
         b = self.stage.b
@@ -157,31 +155,3 @@ def strided(
     rounds = b.binary("arith.divui", b.binary("arith.addi", span, b.constant(unroll * step - 1, b.index)), size)
     rest = b.binary("arith.addi", first, b.binary("arith.muli", rounds, size))
     return b.loop_carried(f"{name}rest", rest, end, made, body, step)
-
-
-def combined(ev: ThreadValues, generic: Generic, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-    """Partial results `a` and `b` of `generic` combined."""
-
-    def apply(op: BodyOp, operands: list[Any]) -> list[Any]:
-        return ev.apply(op, operands)
-
-    return combine(generic, a, b, apply, ev.scalar)
-
-
-def across_lanes(ev: ThreadValues, generic: Generic, values: Sequence[Any]) -> list[Any]:
-    """The lanes of vector accumulators combined, neighbours first."""
-    if not any(isinstance(v.type, ir.VectorType) for v in values):
-        return list(values)
-    b = ev.b
-
-    def lane(k: int) -> list[ir.Value]:
-        position = ir.DenseI64ArrayAttr.get([k])
-        return [
-            b.value("vector.extract", (v,), ir.VectorType(v.type).element_type, static_position=position)
-            for v in values
-        ]
-
-    parts = [lane(k) for k in range(ev.width)]
-    while len(parts) > 1:
-        parts = [combined(ev, generic, x, y) for x, y in zip(parts[::2], parts[1::2])]
-    return parts[0]

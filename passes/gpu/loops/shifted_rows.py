@@ -12,14 +12,10 @@ aligned (`begins`). What lies otherwise (weights of a norm) is read in aligned p
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.evaluate_walk import Index
-from ...loops.tensor_graph import Generic
 from ..thread_values import LANE, ThreadValues
 from .row_values import Piece, Row
 
@@ -42,7 +38,6 @@ class ShiftedRow(Row):
         self._has_element = self._bind_element()
         self._single = ThreadValues(ev.stage, ev.ranges, 1, ev.graph)
         self._single.known, self._single.together = ev.known, ev.together
-        self._made: dict[tuple[ir.Value, Index], list[Any]] = {}
 
     def _column(self, name: str, vector: str) -> str:
         """Bind symbol `name` to the column of a vector."""
@@ -72,10 +67,3 @@ class ShiftedRow(Row):
     def pieces(self, ev: ThreadValues) -> list[Piece]:
         self._single.ranges.add("e", self.length)
         return [*super().pieces(ev), Piece(self._single, dims.symbol("e"), self._has_element)]
-
-    def reduce(self, ev: ThreadValues, generic: Generic, index: Index) -> list[Any]:
-        """As for any row, once: both evaluators ask."""
-        key = generic.arguments[-1], tuple(index)
-        if key not in self._made:
-            self._made[key] = super().reduce(self.values, generic, index)
-        return self._made[key]

@@ -59,7 +59,7 @@ def _is_long(length: Dim) -> Dim:
 
 def _is_held(plan: RowPlan) -> bool:
     """True if rows are read more than once."""
-    return bool(plan.full) or len(plan.keys) > 1
+    return bool(plan.full) or len(plan.passes) > 1
 
 
 def _is_short(length: Dim, width: int) -> Dim:
