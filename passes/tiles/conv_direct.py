@@ -2,8 +2,11 @@
 
 for item:  (image, output channel, block of positions)
     copy the patch of the channel's group                      padded, so that taps need no checks
-    for each vector of positions:  acc += w[tap] * patch[tap]  over channels and kernel positions
+    for each group of vectors of positions:  acc += w[tap] * patch[tap]  over channels and kernel positions
     epilogue
+
+A group is several output rows where rows are short, so that there are enough sums to hide FMA's latency. Where the last
+vector of a row is longer than the row, its lanes beyond are junk that the next row overwrites.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from .conv_problem import ConvProblem, input_reader, weight_at
 from .epilogue import Epilogue, needs_scalars
 from .frame import Frame
 from .gemm import CHUNK_WORK, block_size
-from .micro import choose_tile
+from .micro import LATENCY, Rows, choose_tile
 from .patch import Patch
 from .patch_vectors import Load, Loader, PatchVectors
 
-GROUP = 4  # vectors at a time: enough sums to hide FMA's latency
+ENOUGH = 2 * LATENCY  # vectors of sums that keep both FMA units busy
 POSITION_BLOCK = 2048  # output positions of an item, at most: their patch stays in L1 or L2
 SLOW = 4  # an FMA here counts as so many of the register tile's
 
@@ -38,7 +41,8 @@ class DirectConv:
         self.channels = problem.in_channels // problem.groups
         out = problem.windows[-1].out
         # a row of the output, if vectors go along it, else 0
-        self.row = out if len(problem.windows) > 1 and isinstance(out, int) and out >= self.tile.width else 0
+        self.row = out if len(problem.windows) > 1 and isinstance(out, int) and 2 * out >= self.tile.width else 0
+        self.most = registers * 3 // 4  # vectors of sums; an FMA takes its patch from memory
         unit = self.row or self.tile.columns
         self.block = block_size(problem.positions, max(POSITION_BLOCK, unit), unit)
         self.blocks = dims.ceildiv(problem.positions, self.block)
@@ -54,7 +58,8 @@ class DirectConv:
         self.taps = math.prod(w.kernel for w in p.windows)
         self.buffer = code.scratch(code.size(self.patch.size), element, bytes)
         self.sums = code.scratch(self.block + tile.columns, element, bytes)
-        self.weights = code.scratch(self.channels * self.taps, element, bytes)
+        if p.weight_stride is None:
+            self.weights = code.scratch(self.channels * self.taps, element, bytes)
         self.positions = code.size(p.positions)
         self.vectors = PatchVectors(code, self.patch, self.buffer, tile.width, self.positions)
         code.loop(self.frame.begin, self.frame.end, 1, [], self._item)
@@ -71,29 +76,50 @@ class DirectConv:
         read = input_reader(self.frame, p, image, code.mul(group, self.channels), self.tile.dtype)
         width = 1 if needs_scalars(self.frame) else self.tile.width
         self.patch.fill(self.buffer, start, slices, width, read)
-        self._copy_weights(channel)
+        self.row_of_weights = self._weights(channel)
 
         if self.row:
-            code.loop(0, count, self.row, [], lambda at: self._row(at, code.add(first, at), start))
+            self._rows(first, count, start)
         else:
             self.vectors.emit(start, lambda loader: self._over_rows(first, count, loader))
         self.epilogue.emit([image, channel], first, count, self.sums, 0)
 
-    def _row(self, at: Index, position: Index, start: Index) -> None:
-        """One output row, whose sums go to `at`."""
-        code, width = self.code, self.tile.width
-        row = self.row
-        base, _ = self.patch.offset(position, start)
-        group = GROUP * width
-        whole = row // group * group
+    def _rows(self, first: Index, count: Index, start: Index) -> None:
+        """The sums of positions `first .. first + count`, which are whole rows, by groups of rows."""
+        code, row = self.code, self.row
+        rows = count // row if isinstance(count, int) else self.block // row
+        group = rows_at_once(rows, -(-row // self.tile.width), self.most) * row
+        several = lambda at: self._group(at, first, group // row, start)
+        if isinstance(count, int):
+            code.loop(0, count - group + 1, group, [], several)
+            if count % group:
+                several(count - group)
+            return
+        whole = code.mul(code.div(count, group), group)
+        code.loop(0, whole, group, [], several)
+        code.loop(whole, count, row, [], lambda at: self._group(at, first, 1, start))
 
-        def vectors(places: list[Index]) -> None:
-            load = lambda x: lambda source: code.vload(self.buffer, code.add(source, base, x), width)
-            self._vectors([code.add(at, x) for x in places], [load(x) for x in places])
+    def _group(self, at: Index, first: Index, rows: int, start: Index) -> None:
+        """The sums of so many output rows from position `first + at` on, which go to `at`."""
+        code, width, row = self.code, self.tile.width, self.row
+        targets = [code.add(at, r * row) for r in range(rows)]
+        lines = [self.patch.offset(code.add(first, at), start)[0]]
+        if len(self.patch.windows) == 2:
+            step = code.mul(code.size(self.patch.strides[0]), self.patch.windows[0].stride)
+            lines += [code.add(lines[0], code.mul(step, r)) for r in range(1, rows)]
+        else:
+            lines += [self.patch.offset(code.add(first, to), start)[0] for to in targets[1:]]
 
-        code.loop(0, whole, group, [], lambda x: vectors([code.add(x, i * width) for i in range(GROUP)]))
-        if whole < row:
-            vectors([min(x, row - width) for x in range(whole, row, width)])
+        def vectors(columns: list[Index]) -> None:
+            load = lambda line, x: lambda source: code.vload(self.buffer, code.add(source, line, x), width)
+            places = [code.add(to, x) for to in targets for x in columns]
+            self._vectors(places, [load(line, x) for line in lines for x in columns])
+
+        in_row = -(-row // width)
+        many = -(-in_row // -(-in_row // self.most))  # vectors at a time, in equal parts
+        whole = (in_row - 1) // many * many * width
+        code.loop(0, whole, many * width, [], lambda x: vectors([code.add(x, i * width) for i in range(many)]))
+        vectors([max(0, min(x, row - width)) for x in range(whole, row, width)])
 
     def _over_rows(self, first: Index, count: Index, loader: Loader) -> None:
         code, width = self.code, self.tile.width
@@ -104,14 +130,18 @@ class DirectConv:
 
         code.loop(0, count, self.tile.columns, [], pair)
 
-    def _copy_weights(self, channel: Index) -> None:
-        """The weights of one output channel, in the compute dtype."""
-        code = self.code
+    def _weights(self, channel: Index) -> Rows:
+        """Where the weights of one output channel are: in place, or copied in the compute dtype."""
+        code, view, stride = self.code, self.problem.w_view, self.problem.weight_stride
+        if view is not None and stride is not None:
+            start = code.add(code.size(view.offset), code.mul(channel, code.size(view.strides[0])))
+            return Rows(self.frame.inputs[view.base].memref, [start], code.size(stride))
 
         def element(k: Index) -> None:
             code.store(weight_at(self.frame, self.problem, channel, k, self.tile.dtype), self.weights, k)
 
         code.loop(0, self.channels * self.taps, 1, [], element)
+        return Rows(self.weights, [0])
 
     def _vectors(self, places: Sequence[Index], loads: Sequence[Load]) -> None:
         """The sums of several vectors of positions, each to its place."""
@@ -122,7 +152,7 @@ class DirectConv:
             base, row = code.mul(c, code.size(self.patch.channel)), code.mul(c, self.taps)
 
             def tap(number: Index, offset: Index, *totals: ir.Value) -> list[ir.Value]:
-                weight = numeric.broadcast(code, code.load(self.weights, code.add(row, number)), width)
+                weight = numeric.broadcast(code, self.row_of_weights.loads(code, code.add(row, number))[0](), width)
                 source = code.add(base, offset)
                 return [numeric.multiply_add(code, weight, load(source), t) for load, t in zip(loads, totals)]
 
@@ -130,3 +160,12 @@ class DirectConv:
 
         for place, total in zip(places, code.loop(0, self.channels, 1, [zero] * len(loads), channel)):
             code.vstore(total, self.sums, place)
+
+
+def rows_at_once(rows: int, vectors: int, most: int) -> int:
+    """The number of rows of so many vectors to sum at once, of which there are `rows`: at most `most` vectors, or one row.
+
+    A group takes a cycle for every two vectors, but as long as a multiply-add at least; a last group overlaps the one before.
+    """
+    time = lambda group: -(-rows // group) * max(group * vectors, ENOUGH)
+    return min(range(1, max(1, min(rows, most // vectors)) + 1), key=time)

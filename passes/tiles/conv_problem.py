@@ -8,7 +8,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from ..loops.strided_view import View, strided_view
+from ..loops.strided_view import View, merge, strided_view
 from . import numeric as numeric
 from .code import Index, delinearize
 from .frame import EmitError, Frame
@@ -38,6 +38,14 @@ class ConvProblem:
     def positions(self) -> Dim:
         """Output positions of one image."""
         return dims.product(w.out for w in self.windows)
+
+    @property
+    def weight_stride(self) -> Dim | None:
+        """The stride along the weights of an output channel, row-major, where they are read in place, else None."""
+        if self.w_view is None or self.dtype != numeric.compute_dtype(self.dtype):
+            return None
+        one = merge(self.w_view.shape[1:], self.w_view.strides[1:])
+        return None if one is None else one[1]
 
 
 def read_conv(frame: Frame) -> ConvProblem:

@@ -63,10 +63,7 @@ class _Conv(Gemm):
             frame, p.dtype, (p.batch, p.groups), p.out_channels // p.groups, p.in_channels // p.groups * self.taps,
             p.positions, tile, row_block=ROW_BLOCK,
         )  # fmt: skip
-        view = p.w_view
-        one = None if view is None else merge(view.shape[1:], view.strides[1:])
-        self.w_stride = 0 if one is None else one[1]
-        self.a_in_place = one is not None and p.dtype == self.tile.dtype
+        self.a_in_place = p.weight_stride is not None
         lead = (p.batch, p.out_channels)
         self.epilogue = Epilogue(frame, p.root, p.dtype, self.tile, lead, [w.out for w in p.windows], p.bias, 1)
         self.pointwise = self._pointwise_stride()
@@ -134,15 +131,14 @@ class _Conv(Gemm):
         return self.code.add(self.code.mul(item.batch[1], self.problem.out_channels // self.problem.groups), m)
 
     def a_rows(self, item: Item, m: Index) -> Rows:
-        if not self.a_in_place:
+        code, view, stride = self.code, self.problem.w_view, self.problem.weight_stride
+        if view is None or stride is None:
             return super().a_rows(item, m)
-        code, view = self.code, self.problem.w_view
-        assert view is not None
         starts = []
         for r in range(self.tile.rows):
             row = code.mul(self._channel(item, code.add(m, r)), code.size(view.strides[0]))
             starts.append(code.add(code.size(view.offset), row))
-        return Rows(self.frame.inputs[view.base].memref, starts, code.size(self.w_stride))
+        return Rows(self.frame.inputs[view.base].memref, starts, code.size(stride))
 
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
         code, channel = self.code, self._channel(item, m)

@@ -117,20 +117,39 @@ class Patch:
         # input positions origin .. origin + extent; those inside are begin .. end
         begin = code.min(extent, code.max(0, code.sub(0, origin)))
         end = code.max(begin, code.min(extent, code.sub(code.size(window.size), origin)))
-        if inside is not None:
-            begin = code.select(inside, begin, extent)
-            end = code.select(inside, end, extent)
-        code.loop(0, begin, 1, [], lambda i: code.store(zero, buffer, place(i)))
-        if width > 1 and window.stride <= 2:  # vectors begin at phase 0
-            start = code.min(end, code.mul(code.ceildiv(begin, window.stride), window.stride))
-            group = width * window.stride
-            whole = code.add(start, code.mul(code.div(code.sub(end, start), group), group))
-            if window.stride > 1:
-                code.loop(begin, start, 1, [], put)
-            code.loop(start, whole, group, [], put_vectors)
-            begin = whole
-        code.loop(begin, end, 1, [], put)
-        code.loop(end, extent, 1, [], lambda i: code.store(zero, buffer, place(i)))
+
+        def clear(low: Index, high: Index) -> None:
+            code.loop(low, high, 1, [], lambda i: code.store(zero, buffer, place(i)))
+
+        def copy() -> None:
+            clear(0, begin)
+            rest = begin
+            if width > 1 and window.stride <= 2:  # vectors begin at phase 0
+                start = code.min(end, code.mul(code.ceildiv(begin, window.stride), window.stride))
+                group = width * window.stride
+                if window.stride > 1:
+                    code.loop(begin, start, 1, [], put)
+                rest = self._copy_vectors(start, end, group, put_vectors)
+            code.loop(rest, end, 1, [], put)
+            clear(end, extent)
+
+        if inside is None:
+            copy()
+        else:
+            code.branch(inside, copy, lambda: clear(0, extent))
+
+    def _copy_vectors(self, start: Index, end: Index, group: int, put: Callable[[Index], None]) -> Index:
+        """Copy whole groups of vectors from `start` on; returns where they end. Of known sizes the last may overlap."""
+        code = self.code
+        if isinstance(start, int) and isinstance(end, int) and end - start >= group:
+            if (end - start) % self.windows[-1].stride == 0:
+                code.loop(start, end - group + 1, group, [], put)
+                if (end - start) % group:
+                    put(end - group)
+                return end
+        whole = code.add(start, code.mul(code.div(code.sub(end, start), group), group))
+        code.loop(start, whole, group, [], put)
+        return whole
 
     # -- finding ----------------------------------------------------------------------------------------------
     def slices(self, first: Index, count: Index) -> tuple[Index, Index]:

@@ -59,6 +59,12 @@ def normal(*shape, seed=0):
         ((1, 4, 15, 17), (8, 2, 3, 5), dict(padding=(1, 2), groups=2, stride=2)),
         ((1, 2, 30), (2, 1, 4), dict(padding=1, groups=2)),
         ((1, 1, 3, 7), (1, 1, 3, 1), dict(padding=(1, 0))),
+        # several short rows at once: rows of less than a vector, of two that overlap, of the last group's overlap
+        ((2, 3, 7, 7), (3, 1, 5, 5), dict(padding=2, groups=3)),
+        ((1, 2, 14, 14), (2, 1, 3, 3), dict(padding=1, groups=2)),
+        ((1, 2, 27, 28), (4, 1, 5, 5), dict(padding=2, groups=2, stride=2)),
+        ((1, 2, 3, 4, 6), (2, 1, 2, 3, 3), dict(padding=1, groups=2)),
+        ((1, 1, 5, 230), (1, 1, 3, 3), dict(padding=1)),
     ],
 )
 def test_equals_float64(x, w, options):
@@ -82,6 +88,19 @@ def test_dynamic_batch_and_sizes():
         a = normal(n, 3, h, width)
         exact = torch.conv2d(a.double(), w.double(), padding=1).numpy()
         got = compiled(a.numpy(), w.numpy(), sizes={"d0": n, "d1": h, "d2": width})
+        np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_short_rows_of_symbolic_height():
+    x = ("d0", 2, "d1", 7)
+    root = conv_op(x, (2, 1, 3, 3), x, [1, 1], [1, 1], [1, 1], 2)
+    types = [("f32", x), ("f32", (2, 1, 3, 3))]
+    text = kernel("conv", types, [("f32", x)], f"{root}\nreturn %y : {tensor('f32', x)}", ("d0", "d1"))
+    compiled, w = compile_kernel(text, context=context()), normal(2, 1, 3, 3, seed=1)
+    for n, h in [(1, 1), (2, 5), (1, 40), (1, 300)]:
+        a = normal(n, 2, h, 7)
+        exact = torch.conv2d(a.double(), w.double(), padding=1, groups=2).numpy()
+        got = compiled(a.numpy(), w.numpy(), sizes={"d0": n, "d1": h})
         np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-4)
 
 
