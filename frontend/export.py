@@ -11,7 +11,7 @@ with an initial value (`state`) tied to the outputs that replace them.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -235,17 +235,21 @@ def _mutations(program: ExportedProgram, placeholders: list[fx.Node]) -> dict[fx
     """The inputs that are written, with the nodes of their new values."""
     signature = program.graph_signature
     by_target = {s.target: s.arg.name for s in signature.input_specs if s.target}
-    by_name = {n.name: n for n in program.graph.nodes}
     inputs = {n.name: n for n in placeholders}
     found = {}
-    for spec in signature.output_specs:
+    for spec, value in zip(signature.output_specs, _returned(program.graph_module)):
         if spec.kind is OutputKind.BUFFER_MUTATION:
-            found[inputs[by_target[spec.target]]] = by_name[spec.arg.name]
+            found[inputs[by_target[spec.target]]] = value
         elif spec.kind is OutputKind.USER_INPUT_MUTATION:
-            found[inputs[spec.target]] = by_name[spec.arg.name]
+            found[inputs[spec.target]] = value
         elif spec.kind is not OutputKind.USER_OUTPUT:
             raise ExportError(f"output '{spec.arg.name}' is a {spec.kind.name}, which a program cannot give")
     return found
+
+
+def _returned(gm: fx.GraphModule) -> Sequence[Any]:
+    """What the graph returns, in the order of the signature's specs, whose names are those before we rewrote nodes."""
+    return next(n for n in gm.graph.nodes if n.op == "output").args[0]  # type: ignore[return-value]
 
 
 def _stored(program: ExportedProgram, spec: Any) -> torch.Tensor | None:
@@ -256,10 +260,9 @@ def _stored(program: ExportedProgram, spec: Any) -> torch.Tensor | None:
 
 def _results(program: ExportedProgram, gm: fx.GraphModule) -> tuple[list[Any], list[fx.Node], list[str]]:
     """How each user output comes back; the nodes that are outputs of the record; their names."""
-    returned = next(n for n in gm.graph.nodes if n.op == "output").args[0]
     results: list[Any] = []
     outputs: list[fx.Node] = []
-    for spec, value in zip(program.graph_signature.output_specs, returned):  # type: ignore[arg-type]
+    for spec, value in zip(program.graph_signature.output_specs, _returned(gm)):
         if spec.kind is not OutputKind.USER_OUTPUT:
             continue
         if not isinstance(value, fx.Node):

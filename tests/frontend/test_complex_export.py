@@ -66,3 +66,18 @@ class Negated(nn.Module):
 def test_a_complex_argument_ahead_of_time_is_refused():
     with pytest.raises(ExportError, match="view_as_real"):
         lamina.compile(Negated(), (z(3),))
+
+
+class Accumulated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3, dtype=torch.complex64))
+
+    def forward(self, x):
+        self.total.add_(x)
+        return self.total.abs()
+
+
+def test_a_complex_buffer_that_is_written_is_refused_ahead_of_time():
+    with pytest.raises(ExportError, match="view_as_complex"):
+        lamina.compile(Accumulated(), (torch.randn(3),))
