@@ -14,7 +14,7 @@ from ..loops.evaluate_walk import Index
 from ..loops.index_algebra import Ranges
 from ..loops.tensor_graph import Generic, TensorGraph
 from .gpu_kernel import element_bytes
-from .thread_values import LANE, divisible, vector_expression, whole_load, whole_place
+from .thread_values import LANE, divisible, shared_place, vector_expression, whole_load, whole_place
 
 MOST_BYTES = 16  # of one load or store
 MOST_STEP = 16
@@ -97,15 +97,24 @@ class Probe(Accesses):
             if step in (0, 1):
                 continue
             near = near or _is_near(step)
-            type = ir.RankedTensorType(argument.type)
-            count = dims.product(self.graph.shape(argument))
-            lanes = whole_load(type.element_type, count) if isinstance(count, int) else 0
+            lanes = self._whole_load(argument)
             if isinstance(step, int) and abs(step) * width != lanes:
                 return False
             places = [whole_place(self._lane(offset, k), lanes) for k in range(width)]
             needed |= {(argument, place[0]) for place in places if place is not None}
             single += places.count(None)
         return near and len(needed) + single <= len(self.loads)
+
+    def shares_loads(self, argument: ir.Value, offset: Dim, width: int) -> bool:
+        """True if each of `width` lanes reads out of a load that is known to bring other lanes' elements, too."""
+        lanes = self._whole_load(argument)
+        return all(shared_place(self._lane(offset, k), lanes) is not None for k in range(width))
+
+    def _whole_load(self, argument: ir.Value) -> int:
+        """The elements of a load of an input that has a whole number of such; else 0."""
+        count = dims.product(self.graph.shape(argument))
+        element = ir.RankedTensorType(argument.type).element_type
+        return whole_load(element, count) if isinstance(count, int) else 0
 
     def _lane(self, offset: Dim, k: int) -> Dim:
         return self.ranges.simplify(dims.substitute(offset, {LANE: k}))

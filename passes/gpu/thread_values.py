@@ -63,6 +63,16 @@ def whole_place(offset: Dim, lanes: int) -> tuple[Dim, int] | None:
     return offset - place, place
 
 
+def shared_place(offset: Dim, lanes: int) -> tuple[Dim, int, int] | None:
+    """As `whole_place`, of the longest load of at most `lanes` elements in which it is known, and how many it has."""
+    while lanes > 1:
+        place = whole_place(offset, lanes)
+        if place is not None:
+            return *place, lanes
+        lanes //= 2
+    return None
+
+
 def store_failure(b: LoopsBuilder, status: ir.Value, ok: ir.Value, code: int) -> None:
     """`if not ok: status = code`. Threads share the status: what one wrote is not read and written again by others."""
 
@@ -146,18 +156,19 @@ class ThreadValues(VectorEvaluator):
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
 
     def _load_lane(self, buffer: ir.Value, offset: Dim, lanes: int) -> ir.Value:
-        """One lane's element, out of the load of `lanes` elements in which it lies where that is known: others do, too."""
-        element, place = ir.MemRefType(buffer.type).element_type, whole_place(offset, lanes)
-        if place is None:
+        """One lane's element, out of the load of up to `lanes` elements in which it lies where that is known: others do, too."""
+        element, found = ir.MemRefType(buffer.type).element_type, shared_place(offset, lanes)
+        if found is None:
             return Evaluator.load_at(self, buffer, offset)
+        first, place, size = found
 
         def load() -> ir.Value:
-            alignment = ir.IntegerAttr.get(self.b.i64, LOAD_BYTES)
-            vector = ir.VectorType.get([lanes], element)
-            return self.b.value("vector.load", (buffer, self.b.dim(place[0])), vector, alignment=alignment)
+            alignment = ir.IntegerAttr.get(self.b.i64, size * element_bytes(element))
+            vector = ir.VectorType.get([size], element)
+            return self.b.value("vector.load", (buffer, self.b.dim(first)), vector, alignment=alignment)
 
-        loaded = self.remember(("whole load", buffer), (place[0],), load)
-        position = ir.DenseI64ArrayAttr.get([place[1]])
+        loaded = self.remember(("whole load", buffer, size), (first,), load)
+        position = ir.DenseI64ArrayAttr.get([place])
         return self.b.value("vector.extract", (loaded,), element, static_position=position)
 
     def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
@@ -293,8 +304,7 @@ class ThreadValues(VectorEvaluator):
             first = [dims.substitute(c, {LANE: 0}) for c in conditions]
             branches = (lambda: [self.vector(yes())], lambda: [self.vector(no())])
             return self.b.branch(self.all_nonnegative(first), [type], *branches)[0]
-        one = ThreadValues(self.stage, self.ranges, 1, self.graph)
-        one.known, one.together = self.known, self.together
+        one = LaneValues(self)
         lanes = [one.at(value, [self.lane(i, k) for i in at]) for k in range(self.width)]
         return self.b.value("vector.from_elements", lanes, ir.VectorType.get([self.width], element))
 
@@ -335,6 +345,19 @@ class ThreadValues(VectorEvaluator):
             return carried
 
         return self.b.loop_carried(over[0].name, 0, extent, starts, several, AT_ONCE)
+
+
+class LaneValues(ThreadValues):
+    """The evaluator of one lane of `wide` at a time, for values that lanes have from one tensor or another."""
+
+    def __init__(self, wide: ThreadValues):
+        super().__init__(wide.stage, wide.ranges, 1, wide.graph)
+        self.known, self.together, self._wide = wide.known, wide.together, wide
+
+    def load_at(self, buffer: ir.Value, offset: Dim) -> ir.Value:
+        """An element, out of a load that lanes share where there is one."""
+        type = ir.MemRefType(buffer.type)
+        return self._wide._load_lane(buffer, offset, whole_load(type.element_type, type.shape[0]))
 
 
 def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:

@@ -184,10 +184,13 @@ class Rules:
         return self.gpu and few and all(is_quick(n, self.flow.types) for n in group.members)
 
     def _keeps_rows(self, value: int) -> bool:
-        """True if `value` is an op's result, or that with its dims but the last in another order."""
+        """True if `value` is an op's result, or that with its dims but the last in another order, or in other dims."""
         producer = self.flow.producer[value]
         while producer is not None and producer.category == "view":
-            if producer.name != "permute" or producer.attributes["dims"][-1] != len(producer.attributes["dims"]) - 1:
+            keeps = producer.name == "reshape"
+            if producer.name == "permute":
+                keeps = producer.attributes["dims"][-1] == len(producer.attributes["dims"]) - 1
+            if not keeps:
                 return False
             producer = self.flow.producer[producer.inputs[0]]
         return True

@@ -304,6 +304,23 @@ def test_results_of_lanes_that_read_here_and_there_are_stored_in_vectors(dtype, 
         assert f"vector<{4 if dtype == 'f32' else 8}x{dtype}>" in check(g, random(*types))
 
 
+@pytest.mark.parametrize(("dtype", "loads"), [("f32", {4: 1, 2: 2}), ("bf16", {8: 1, 4: 2})])
+def test_pairs_of_neighbours_are_computed_out_of_whole_loads(dtype, loads, monkeypatch):
+    """A rotary embedding of neighbouring elements: lanes are of two tensors in turn, and read the same vector."""
+    monkeypatch.setattr(emit_pointwise, "ENOUGH", 1)
+    g = Graph()
+    x, c, s = (g.add_input(n, TensorType(dtype, t)) for n, t in (("x", (8, 16, 64)), ("c", (16, 32)), ("s", (16, 32))))
+    even, odd = (g.add("slice", x, starts=(0, 0, k), sizes=(8, 16, 32), steps=(1, 1, 2)) for k in (0, 1))
+    product = lambda a, b: g.add("mul", a, b)
+    made = g.add("sub", product(even, c), product(odd, s)), g.add("add", product(even, s), product(odd, c))
+    pairs = g.add("concat", *(g.add("reshape", m, shape=(8, 16, 32, 1)) for m in made), dim=3)
+    g.add_output(g.add("materialize", g.add("reshape", pairs, shape=(8, 16, 64))))
+    text = check(g, random((dtype, (8, 16, 64)), (dtype, (16, 32)), (dtype, (16, 32))))
+    assert "memref.load" not in text and "scf.if" not in text.split("vector.store")[0]
+    for width, count in loads.items():
+        assert len(re.findall(rf"vector.load .*vector<{width}x{dtype}>", text)) == count
+
+
 @pytest.mark.parametrize(("start", "whole"), [(0, True), (1, True), (3, False)])  # 3 and 5 lie in two loads
 def test_each_second_element_comes_from_whole_loads(start, whole, monkeypatch):
     monkeypatch.setattr(emit_pointwise, "ENOUGH", 1)

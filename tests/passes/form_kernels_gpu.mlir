@@ -142,3 +142,15 @@ func.func @apart(%g: tensor<4096x768xf32>) -> (tensor<768xf32>, tensor<4096xf32>
   %1 = "lamina.sum"(%g) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<4096xf32>
   return %0, %1 : tensor<768xf32>, tensor<4096xf32>
 }
+
+// What stacks values along the last dimension and reads them as one row is one kernel, the copy in that shape included.
+// CHECK-LABEL: func.func @pairs_in_rows
+// CHECK: lamina.concat{{.*}}lamina.kernel = 0
+// CHECK: lamina.materialize{{.*}}lamina.kernel = 0
+func.func @pairs_in_rows(%x: tensor<64x128x1xf32>, %y: tensor<64x128x1xf32>) -> tensor<64x256xf32> {
+  %0 = "lamina.neg"(%y) : (tensor<64x128x1xf32>) -> tensor<64x128x1xf32>
+  %1 = "lamina.concat"(%0, %x) {dim = 2 : i64} : (tensor<64x128x1xf32>, tensor<64x128x1xf32>) -> tensor<64x128x2xf32>
+  %2 = "lamina.reshape"(%1) {shape = ["64", "256"]} : (tensor<64x128x2xf32>) -> tensor<64x256xf32>
+  %3 = "lamina.materialize"(%2) : (tensor<64x256xf32>) -> tensor<64x256xf32>
+  return %3 : tensor<64x256xf32>
+}

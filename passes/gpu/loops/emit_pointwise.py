@@ -54,11 +54,11 @@ class LaneProbe(Probe):
     """
 
     def vectorises(self, width: int) -> bool:
-        steps = [dims.linear_coefficient(offset, LANE) for _, offset in dict.fromkeys(self.loads)]
-        near = any(isinstance(s, int) and s not in (0, 1) for s in steps)
+        steps = {load: dims.linear_coefficient(load[1], LANE) for load in self.loads}
+        near = any(isinstance(s, int) and s not in (0, 1) for s in steps.values())
+        apart = [load for load, step in steps.items() if step is None and not self.shares_loads(*load, width)]
         choices = [c for c in dict.fromkeys(self.conditions) if dims.symbols(c) != {LANE}]  # others are no branches
-        places = steps.count(None) + len(choices)
-        return not self.reductions and not near and places <= MOST_PLACES
+        return not self.reductions and not near and len(apart) + len(choices) <= MOST_PLACES
 
 
 class RowValues(ThreadValues):
