@@ -44,11 +44,32 @@ def _take(t: T, dim: int, index: list[int]) -> T:
     return t.op("index", places, dims=(dim,), wrap=False, checked=False)
 
 
+def _repeat(t: T, dim: int, index: list[int]) -> T | None:
+    """`t` at `index` along `dim` as a view, where each element is there 1, 2, 4 … times; else None.
+
+    (A vector has a whole number of such runs. Others are read at places out of a table sooner than at quotients.)
+    """
+    size = t.shape[dim]
+    assert isinstance(size, int)
+    times = len(index) // size
+    if times & (times - 1) or index != [i // times for i in range(size * times)]:
+        return None
+    before, after = t.shape[:dim], t.shape[dim + 1 :]
+    return t.unsqueeze(dim + 1).expand(*before, size, times, *after).reshape(*before, size * times, *after)
+
+
 def _resize_nearest(c: Any, x: Value, scales: Sequence[Any], spatial: int, exact: bool) -> Value:
     t = T(c, x)
     have, want = _static(t, c.out_type.shape, spatial)
-    for i, scale in enumerate(_factors(spatial, scales)):
-        t = _take(t, t.rank - spatial + i, _nearest(have[i], want[i], scale, exact))
+    first = t.rank - spatial
+    places = [_nearest(have[i], want[i], scale, exact) for i, scale in enumerate(_factors(spatial, scales))]
+    repeated: T | None = t
+    for i, index in enumerate(places):
+        repeated = repeated and _repeat(repeated, first + i, index)
+    if repeated is not None:
+        return repeated.op("materialize").value
+    for i, index in enumerate(places):
+        t = _take(t, first + i, index)
     return t.value
 
 
