@@ -237,7 +237,7 @@ class _Holder:
     """The pool of this process, made at first use; a forked child gets a new, empty holder."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a finalizer may compile amid the section
         self.pool: Pool | None = None
 
 

@@ -28,8 +28,12 @@ class Counters:
     """Numbers since the start or the last `reset`; safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.forget()
         self.reset()
+
+    def forget(self) -> None:
+        """In a forked child: no other thread is counting. A finalizer or a signal's handler may count amid a section."""
+        self._lock = threading.RLock()
 
     def reset(self) -> None:
         """Start again from zero."""
@@ -83,6 +87,8 @@ def _graph_breaks() -> dict[str, int]:
 
 
 COUNTERS = Counters()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=COUNTERS.forget)
 
 
 def stats() -> dict[str, Any]:

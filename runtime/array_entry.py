@@ -10,14 +10,13 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import array_table as layout
 from . import threads
-from .arrays import numpy_dtype, pointer
+from .arrays import numpy_dtype, pointer, row_major
 from .entry import PYTHON, SHARED, TINY, Chain, Table, addresses, has_known_layout, method, rows
 from .errors import LaminaRuntimeError
 from .program import Prepared
@@ -94,14 +93,12 @@ class _ArrayEntry:
             return  # the count cannot be read; torch is being imported; a profiler watches
         epoch = threads.epoch()
         context, count = program.contexts.current(caller.threads), source.count()
-        values = dict(zip(caller.arguments, inputs))
-        shapes = [() if n in caller.scalars else values[n].shape for n in range(len(values))]
-        prepared = program.prepare(caller.signature.bind(shapes, {n: values[n] for n in caller.scalars}))
+        prepared = program.prepare(caller.symbols(inputs))
         if not all(o.whole for o in caller.shown(prepared)):
             return
         constants = caller.constants
         buffers = (ctypes.c_int64 * (self._first_output + self._results + 1))()
-        buffers[len(values) : self._first_output] = constants.pointers
+        buffers[len(inputs) : self._first_output] = constants.pointers
         kept: list[Any] = [prepared, constants, buffers, torch]
         arguments, used = self._arguments(inputs, buffers, kept)
         outputs = self._outputs(prepared, kept)
@@ -147,8 +144,8 @@ class _ArrayEntry:
         words: list[int] = []
         for number, buffer in enumerate(prepared.buffers):
             dtype, shape = numpy_dtype(buffer.dtype), tuple(buffer.shape)
-            strides = [dtype.itemsize * prod(shape[i + 1 :]) for i in range(len(shape))]
-            words += [len(shape), _numbers(shape, kept), _numbers(strides, kept), id(dtype), id(shape)]
+            strides = _numbers(row_major(shape, dtype.itemsize), kept)
+            words += [len(shape), _numbers(shape, kept), strides, id(dtype), id(shape)]
             words += [self._first_output + number, buffer.bytes]
             kept += [dtype, shape]
         return rows(words, layout.OUTPUT_WORDS)

@@ -60,6 +60,12 @@ class ProgramCaller:
             raise LaminaRuntimeError(f"input '{name}' is a {type(value).__name__}, expected an int")
         return value.__index__()
 
+    def symbols(self, values: Sequence[Any]) -> tuple[int, ...]:
+        """The values of the plan's symbols for the arguments of a call: arrays, and ints."""
+        given = dict(zip(self.arguments, values))
+        shapes = [() if n in self.scalars else tuple(given[n].shape) for n in range(len(given))]
+        return self.signature.bind(shapes, {n: given[n] for n in self.scalars})
+
     def shown(self, prepared: Prepared) -> list[OutputSpec]:
         """The results that callers see: outputs that do not end in an input."""
         return [prepared.outputs[n] for n in self._results]

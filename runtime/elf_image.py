@@ -18,6 +18,7 @@ import mmap
 import struct
 from typing import Any
 
+from .loader import symbol_address
 from .machine import host_arch
 
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")  # type, flags, offset, address, (physical), bytes in file, bytes, align
@@ -96,7 +97,7 @@ def _function(name: str, libraries: tuple[str, ...]) -> int:
     for library in map(_library, (None, *libraries)):
         for spelled in (name, f"__{name}"):  # `sincos` is `__sincos` on macOS
             if hasattr(library, spelled):
-                return ctypes.cast(getattr(library, spelled), ctypes.c_void_p).value or 0
+                return symbol_address(library, spelled)
     raise ValueError(f"this system has no function '{name}'")
 
 

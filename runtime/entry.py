@@ -21,6 +21,7 @@ from typing import Any
 
 from .arena import allocate
 from .array_table import BYTES_DATA
+from .loader import symbol_address
 
 _METH_FASTCALL = 0x80
 # Calls that a chain remembers. A check that fails costs some 20 ns, memoising a call some 30 µs.
@@ -107,7 +108,6 @@ class Chain:
         self._keys: list[Hashable] = []
         self._seen: set[Hashable] = set()
         self._turn = 0
-        self._filling = threading.Lock()
         self._append()
         self._keys[0] = object()  # no call yet
 
@@ -121,14 +121,14 @@ class Chain:
 
         A second one would free what the first one's words point to, when native code may already read them.
         """
-        if not self._filling.acquire(blocking=False):
+        if not (filling := SHARED.filling).acquire(blocking=False):
             return
         try:
             table = self._place(key)
             if table is not None:
                 memoise(table)
         finally:
-            self._filling.release()
+            filling.release()
 
     def _place(self, key: Hashable) -> Table | None:
         """A table for calls of this key, invalid until the caller sets `valid`; None: this call is not worth one now.
@@ -174,13 +174,14 @@ class Chain:
 
 
 class _Shared:
-    """What all tables share: whether some thread is running a program, and the arena for it."""
+    """What all tables share: whether some thread is running a program, the arena for it, and who fills a table."""
 
     def __init__(self) -> None:
         self.cells = (ctypes.c_int64 * 3)()  # busy, the arena, the status of a call that failed
         self._block: Any = None
         self._old: list[Any] = []
         self.size = 0  # bytes of the arena
+        self.filling = threading.Lock()
 
     @property
     def busy(self) -> bool:
@@ -202,7 +203,7 @@ class _Shared:
 
     def forget(self) -> None:
         """In a forked child: no thread of the parent's runs here."""
-        self.cells[0] = 0
+        self.cells[0], self.filling = 0, threading.Lock()
 
 
 SHARED = _Shared()
@@ -212,7 +213,7 @@ if hasattr(os, "register_at_fork"):
 
 def addresses(library: Any, names: Mapping[str, str]) -> dict[str, int]:
     """Word -> address of an exported function of `library`; AttributeError if one is missing."""
-    return {word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for word, name in names.items()}
+    return {word: symbol_address(library, name) for word, name in names.items()}
 
 
 def rows(words: Sequence[int], row: int) -> ctypes.Array:

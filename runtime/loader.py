@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 from .errors import LaminaRuntimeError
-
-OTHER_SYSTEMS = {"win32": "Windows"}  # where no image can be loaded
 
 
 class Image:
     """A loaded shared object."""
 
     def __init__(self, data: bytes, name: str = "lamina"):
-        if sys.platform in OTHER_SYSTEMS:
-            raise LaminaRuntimeError(
-                f"the code of '{name}' is for Linux and macOS; Lamina loads none on {OTHER_SYSTEMS[sys.platform]} yet"
-            )
+        if sys.platform == "win32":
+            raise LaminaRuntimeError(f"the code of '{name}' is for Linux and macOS; Lamina loads none on Windows yet")
         from .elf_image import map_image
 
         self._exports, self._library = dict[str, int](), None
@@ -36,10 +33,15 @@ class Image:
         """The address of an exported symbol; LaminaRuntimeError if there is none."""
         found = self._exports.get(symbol, 0)
         if hasattr(self._library, symbol):
-            found = ctypes.cast(getattr(self._library, symbol), ctypes.c_void_p).value or 0
+            found = symbol_address(self._library, symbol)
         if not found:
             raise LaminaRuntimeError(f"the code has no symbol '{symbol}'")
         return found
+
+
+def symbol_address(library: Any, name: str) -> int:
+    """The address of what `library` exports by a name; AttributeError if there is none."""
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
 def _open_file(data: bytes, name: str, denied: OSError) -> ctypes.CDLL:

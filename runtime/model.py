@@ -28,11 +28,15 @@ class EntryModel(ABC):
         self.outputs = tuple(o["name"] for o in self.plan["outputs"] if o["mutates"] is None)
         self._state = artifact.state(entry)  # input → name of its initial value
         self._weights: dict[str, np.ndarray] = {}  # those swapped in
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.swap_weights({})
 
     def __repr__(self) -> str:
         return f"<lamina {self._caller} for {self.target}>"
+
+    def __reduce__(self) -> Any:
+        """A model is code loaded into this process, and mapped weights: it is not pickled or copied."""
+        raise TypeError(f"a loaded model cannot be pickled or copied; load {self.artifact.path} again")
 
     def session(self) -> Session:
         """A copy of the state that calls through it read and write."""
@@ -67,7 +71,7 @@ class Session:
     """A model with a state of its own. Calls on one session run one after the other."""
 
     def __init__(self, model: EntryModel):
-        self.model, self._lock = model, threading.Lock()
+        self.model, self._lock = model, threading.RLock()
         self.reset()
 
     def reset(self) -> None:

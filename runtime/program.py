@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
@@ -81,7 +80,6 @@ class PlannedProgram:
         self._evaluate: Callable[..., tuple[int, ...]] = compile_sizes(self._expressions(), self._symbols)
         self._lifetimes = [(b["first"], b["last"]) for b in plan["arena"]]
         self._prepared: dict[tuple[int, ...], Prepared] = {}
-        self._lock = threading.Lock()
         self.constants = Constants()
 
     def prepare(self, symbols: tuple[int, ...]) -> Prepared:
@@ -89,10 +87,9 @@ class PlannedProgram:
         prepared = self._prepared.get(symbols)
         if prepared is None:
             prepared = self._prepare(symbols)
-            with self._lock:
-                if len(self._prepared) >= _MEMO:
-                    self._prepared.clear()
-                self._prepared[symbols] = prepared
+            if len(self._prepared) >= _MEMO:
+                self._prepared.clear()
+            self._prepared[symbols] = prepared
         return prepared
 
     def failure(self, status: int, entry: str = "main") -> LaminaRuntimeError:

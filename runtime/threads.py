@@ -21,13 +21,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .errors import LaminaRuntimeError
-from .loader import Image
+from .loader import Image, symbol_address
 
 ABI = 1  # version of the kernel ABI and of ctx
 _VERSION, _PARALLEL, _THREADS, _USER, _HOOK = range(5)
 _SLOTS = 8
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _forked = False  # this process is a child of one that had loaded us
 _provider: Provider | None = None
 _with_torch = False  # torch was there when it was chosen
@@ -143,7 +143,7 @@ def _start_pool(image: Image, threads: int) -> int:
 
 def _after_fork() -> None:
     global _forked, _provider, _pool, _lock
-    _forked, _provider, _pool, _lock = True, None, 0, threading.Lock()
+    _forked, _provider, _pool, _lock = True, None, 0, threading.RLock()
     _EPOCH.value += 1
 
 
@@ -162,10 +162,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _address(library: ctypes.CDLL, symbol: str) -> int:
-    try:
-        return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
-    except AttributeError:
-        return 0
+    return symbol_address(library, symbol) if hasattr(library, symbol) else 0
 
 
 class Contexts:

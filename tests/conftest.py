@@ -1,9 +1,16 @@
-"""What holds for every test: random numbers start from the same seed, whichever tests ran before."""
+"""What holds for every test: random numbers start from the same seed, and no test fails because a machine is slow.
+
+`pytest --hypothesis-profile=default` looks for new examples instead of the same ones each time.
+"""
 
 import random
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("lamina", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("lamina")
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ def profile(program: LoadedProgram) -> Iterator[list[LaunchTime]]:
     """Measure every launch of calls made inside, in all threads; costs about a microsecond a launch."""
     launches = [LaunchTime(launch["label"], _place(*launch["location"])) for launch in program.plan["launches"]]
     started = threading.local()
-    lock = threading.Lock()
+    lock = threading.RLock()
 
     def hook(_ctx: int, number: int, done: int) -> None:
         now = time.perf_counter()

@@ -80,9 +80,9 @@ class Device(drivers.Device):
         check(cu.cuDriverGetVersion(ctypes.byref(version)), "asking for the driver's version")
         self.driver_version = version.value // 1000, version.value % 1000 // 10
         self.overlaps = self.capability >= _OVERLAP_CAPABILITY and self.driver_version >= _OVERLAP_DRIVER
-        self._context = ctypes.c_void_p()
-        check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), handle), f"starting cuda:{index}")
-        self.context = self._context.value or 0
+        context = ctypes.c_void_p()
+        check(cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), f"starting cuda:{index}")
+        self.context = context.value or 0
         self.pool = drivers.memory_pool(self)
 
     def __str__(self) -> str:
@@ -96,13 +96,6 @@ class Device(drivers.Device):
 
     def driver(self) -> Any:
         return driver()
-
-    def use(self) -> None:
-        """Make the device's context current in this thread."""
-        current = ctypes.c_void_p()
-        driver().cuCtxGetCurrent(ctypes.byref(current))
-        if current.value != self._context.value:
-            check(driver().cuCtxSetCurrent(self._context), f"using {self}")
 
     # -- code --------
     def module(self, code: Sequence[bytes], name: str) -> Module:
@@ -130,7 +123,10 @@ class Device(drivers.Device):
         return KernelNode(function, (ctypes.c_uint * 7)(*rest), parameters, None)
 
     def require(self, target: str) -> None:
-        check_device(target, self)
+        number = target.removeprefix("sm_").rstrip("a")
+        wanted = int(number[:-1]), int(number[-1])
+        if not (self.capability == wanted if target.endswith("a") else self.capability >= wanted):
+            raise WrongDeviceError(f"the code is for {target}, and {self} cannot run it; compile for {target_of(self)}")
 
     def preference(self, target: str) -> Any:
         """The newest architecture, and of that the one with all features."""
@@ -266,15 +262,6 @@ _devices: dict[int, Device] = {}
 def device(index: int = 0) -> Device:
     """The device number `index`."""
     return drivers.opened(_devices, index, Device)
-
-
-def check_device(arch: str, device: Device) -> None:
-    """A WrongDeviceError unless code for `arch` (such as sm_90a) runs on `device`."""
-    number = arch.removeprefix("sm_").rstrip("a")
-    wanted = int(number[:-1]), int(number[-1])
-    fits = device.capability == wanted if arch.endswith("a") else device.capability >= wanted
-    if not fits:
-        raise WrongDeviceError(f"the code is for {arch}, and {device} cannot run it; compile for {target_of(device)}")
 
 
 def target_of(device: Device) -> str:

@@ -14,10 +14,8 @@ from ..errors import DeviceError, DeviceMemoryError, NoDeviceError, WrongDeviceE
 if TYPE_CHECKING:
     from .cuda import TensorMap
 
-# (function, grid x y z, block x y z, dynamic shared memory, stream, parameters, None) -> error code
-Launch = Callable[..., int]
 D = TypeVar("D")
-_opening = threading.Lock()
+_opening = threading.RLock()
 _HOST_PORTABLE_MAPPED = 3  # flags of host memory, the same in CUDA and HIP
 _NO_DEVICE = 100  # an error's number
 _GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be widened to
@@ -86,9 +84,9 @@ def memory_pool(device: Device) -> int:
     """
     made, keep = ctypes.c_void_p(), ctypes.c_uint64(2**64 - 1)
     properties = _PoolProperties(kind=1, place=1, device=device.index)
-    create, set_attribute = map(device.driver_function, ("MemPoolCreate", "MemPoolSetAttribute"))
-    device.check(create(ctypes.byref(made), ctypes.byref(properties)), f"making a memory pool of {device}")
-    device.check(set_attribute(made, _RELEASE_THRESHOLD, ctypes.byref(keep)), f"setting a memory pool of {device}")
+    what = f"making a memory pool of {device}"
+    device.call(what, "MemPoolCreate", ctypes.byref(made), ctypes.byref(properties))
+    device.call(what, "MemPoolSetAttribute", made, _RELEASE_THRESHOLD, ctypes.byref(keep))
     return made.value or 0
 
 
@@ -102,8 +100,9 @@ class Module:
     def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
         """A function of the module, allowed `shared` bytes of dynamic shared memory."""
         found = ctypes.c_void_p()
-        code = self.device.driver_function("ModuleGetFunction")(ctypes.byref(found), self.handle, name.encode())
-        self.device.check(code, f"finding function '{name}'")
+        self.device.call(
+            f"finding function '{name}'", "ModuleGetFunction", ctypes.byref(found), self.handle, name.encode()
+        )
         return found
 
 
@@ -132,14 +131,23 @@ class Device(ABC):
             )
         self.index = index
 
-    @abstractmethod
-    def use(self) -> None:
-        """Make the device current in this thread."""
+    def use(self) -> int:
+        """Make the device current in this thread; returns the context that was."""
+        return self.make_current(self.context)
+
+    def make_current(self, context: int) -> int:
+        """Make a context (HIP has none: a device's number) current in this thread; returns the one that was."""
+        found = ctypes.c_void_p()
+        self.driver_function("CtxGetCurrent")(ctypes.byref(found))
+        before = found.value or 0
+        if before != context:
+            self.call(f"using {self}", "CtxSetCurrent", ctypes.c_void_p(context))
+        return before
 
     def synchronize(self, stream: int = 0) -> None:
         """Wait for all work on a stream."""
         self.use()
-        self.check(self.driver_function("StreamSynchronize")(ctypes.c_void_p(stream)), "running on the device")
+        self.call("running on the device", "StreamSynchronize", ctypes.c_void_p(stream))
 
     @staticmethod
     @abstractmethod
@@ -157,10 +165,6 @@ class Device(ABC):
         """The TMA descriptor of `entry` (docs/contracts.md, section 11), on devices that have them."""
         raise WrongDeviceError(f"{self} has no tensor descriptors; the code is for another GPU")
 
-    def launcher(self) -> Launch:
-        """The driver's function that launches a kernel."""
-        return self.driver_function("LaunchKernel")
-
     def overlapping(self, shape: Sequence[Any]) -> ctypes.Structure | None:
         """Describe a launch of `shape` (see `node`) that may begin while the one before ends; None: none may."""
         return None
@@ -177,6 +181,10 @@ class Device(ABC):
     def driver_function(self, name: str) -> Any:
         """The driver's function that CUDA calls `cu` and this name."""
         return getattr(self.driver(), self._full_name(name))
+
+    def call(self, what: str, name: str, *given: Any) -> None:
+        """Call such a function; a DeviceError says that `what` has failed."""
+        self.check(self.driver_function(name)(*given), what)
 
     def functions(self) -> dict[str, int]:
         """Addresses of what native code calls, by the names in `table.DRIVER_SLOTS`; AttributeError if one lacks."""
@@ -198,14 +206,6 @@ class Device(ABC):
         return target
 
     # -- memory --------
-    def allocate(self, size: int, stream: int = 0) -> Memory:
-        """Uninitialised device memory, in the order of `stream`; freed in that order when the object goes."""
-        return Memory(self, size, stream)
-
-    def mapped(self, count: int) -> StatusWords:
-        """`count` int32 in host memory that the device can write."""
-        return StatusWords(self, count)
-
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
@@ -217,8 +217,7 @@ class Device(ABC):
         """The pointer of new device memory, in whole granules: kernels may read the last one of a buffer to its end."""
         pointer, whole = ctypes.c_uint64(), ctypes.c_size_t(max(-(-size // _GRANULE) * _GRANULE, _GRANULE))
         place = ctypes.c_void_p(self.pool), ctypes.c_void_p(stream)
-        code = self.driver_function("MemAllocFromPoolAsync")(ctypes.byref(pointer), whole, *place)
-        self.check(code, f"allocating {size} bytes on {self}")
+        self.call(f"allocating {size} bytes on {self}", "MemAllocFromPoolAsync", ctypes.byref(pointer), whole, *place)
         return pointer.value
 
     def give_back(self, pointer: int, stream: int) -> None:
@@ -228,10 +227,9 @@ class Device(ABC):
     def take_host(self, size: int) -> tuple[int, int]:
         """Addresses, on the host and on the device, of new host memory that the device can write."""
         address, pointer = ctypes.c_void_p(), ctypes.c_uint64()
-        allocate, find = map(self.driver_function, ("MemHostAlloc", "MemHostGetDevicePointer_v2"))
-        code = allocate(ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
-        self.check(code, "allocating mapped memory")
-        self.check(find(ctypes.byref(pointer), address, 0), "mapping memory")
+        what = "allocating mapped memory"
+        self.call(what, "MemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), _HOST_PORTABLE_MAPPED)
+        self.call(what, "MemHostGetDevicePointer_v2", ctypes.byref(pointer), address, 0)
         return address.value or 0, pointer.value
 
     def give_back_host(self, address: int) -> None:
@@ -240,14 +238,14 @@ class Device(ABC):
 
 
 class Memory:
-    """A block of device memory that is freed, in the order of `stream`, when the object goes.
+    """Uninitialised device memory, taken and, when the object goes, freed in the order of `stream`.
 
     `pointer` is a block that native code has taken already.
     """
 
     __slots__ = ("device", "pointer", "size", "stream")
 
-    def __init__(self, device: Device, size: int, stream: int, pointer: int = 0):
+    def __init__(self, device: Device, size: int, stream: int = 0, pointer: int = 0):
         self.device, self.size, self.stream = device, size, stream
         if not pointer:
             device.use()
@@ -258,8 +256,9 @@ class Memory:
         pointer, self.pointer = getattr(self, "pointer", 0), 0
         if pointer:
             try:
-                self.device.use()
+                before = self.device.use()
                 self.device.give_back(pointer, self.stream)
+                self.device.make_current(before)  # this may be a collection amid what another device does
             except Exception:  # the process is ending
                 pass
 

@@ -91,10 +91,7 @@ class _GpuTable(Table):
         """Fill the table for calls like this one."""
         caller, program = self.caller, self.caller.program
         plan, constants = program.plan, caller.constants
-        given = dict(zip(caller.arguments, values))
-        scalars = {n: given[n] for n in caller.scalars}
-        shapes = [() if n in scalars else tuple(given[n].shape) for n in range(len(plan["inputs"]))]
-        symbols = caller.signature.bind(shapes, scalars)
+        symbols = caller.symbols(values)
         prepared = program.prepare(symbols)
         if self._made is None or self._made[0] != symbols:
             graphs = caller.graphs and not plan["symbols"]

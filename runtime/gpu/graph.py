@@ -28,7 +28,7 @@ class Graph:
         self.nodes: list[tuple[int, Any, Launch]] = []
         self.handle = 0
         self._graph = graph = ctypes.c_void_p()  # its nodes name those of the executable graph
-        device.check(self._call("GraphCreate", ctypes.byref(graph), 0), "making a graph")
+        device.call("making a graph", "GraphCreate", ctypes.byref(graph), 0)
         before = ctypes.c_void_p()
         for launch in walk.steps:
             assert isinstance(launch, Launch), "only kernels are nodes"
@@ -36,26 +36,24 @@ class Graph:
             overlaps = launch.config is not None and bool(self.nodes)
             known = ctypes.c_size_t(1 if self.nodes and not overlaps else 0)
             given = ctypes.byref(node), graph, ctypes.byref(before), known, ctypes.byref(made)
-            device.check(self._call("GraphAddKernelNode", *given), "adding a kernel to a graph")
+            device.call("adding a kernel to a graph", "GraphAddKernelNode", *given)
             if overlaps:
                 edge, one = (graph, ctypes.byref(before), ctypes.byref(node)), ctypes.c_size_t(1)
-                if self._call("GraphAddDependencies_v2", *edge, _PROGRAMMATIC, one):  # not here: one after another
-                    device.check(self._call("GraphAddDependencies", *edge, one), "ordering a graph's kernels")
+                add = device.driver_function("GraphAddDependencies_v2")
+                if add(*edge, _PROGRAMMATIC, one):  # not here: one after another
+                    device.call("ordering a graph's kernels", "GraphAddDependencies", *edge, one)
             self.nodes.append((node.value or 0, made, launch))
             before = node
         executable = ctypes.c_void_p()
-        code = self._call("GraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
-        device.check(code, "preparing a graph")
+        flags = ctypes.c_ulonglong(0)
+        device.call("preparing a graph", "GraphInstantiateWithFlags", ctypes.byref(executable), graph, flags)
         self.handle = executable.value or 0
-
-    def _call(self, name: str, *given: Any) -> int:
-        return self.device.driver_function(name)(*given)
 
     def __del__(self) -> None:
         try:
             if self.handle:
-                self._call("GraphExecDestroy", ctypes.c_void_p(self.handle))
+                self.device.driver_function("GraphExecDestroy")(ctypes.c_void_p(self.handle))
             if self._graph:
-                self._call("GraphDestroy", self._graph)
+                self.device.driver_function("GraphDestroy")(self._graph)
         except Exception:  # the process is ending
             pass

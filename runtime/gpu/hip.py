@@ -21,6 +21,7 @@ _BAD_IMAGE, _NO_BINARY = 200, 209
 # a device stands for the context that HIP does not have
 _NAMES = {
     "CtxGetCurrent": "GetDevice",
+    "CtxSetCurrent": "SetDevice",
     "LaunchKernel": "ModuleLaunchKernel",
     "MemcpyAsync": "MemcpyDtoDAsync",
     "EventCreate": "EventCreateWithFlags",
@@ -108,9 +109,6 @@ class Device(drivers.Device):
 
     def driver(self) -> Any:
         return driver()
-
-    def use(self) -> None:
-        check(driver().hipSetDevice(self.index), f"using {self}")
 
     # -- code --------
     def module(self, code: Sequence[bytes], name: str) -> Module:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 import weakref
 from collections import deque
 from typing import Any
@@ -23,9 +22,8 @@ class _Event:
     def __init__(self, device: Device, stream: int):
         device.use()
         self._device, self._handle = device, ctypes.c_void_p()
-        made = device.driver_function("EventCreate")(ctypes.byref(self._handle), _NO_TIMING)
-        device.check(made, "making an event")
-        device.check(device.driver_function("EventRecord")(self._handle, ctypes.c_void_p(stream)), "recording an event")
+        device.call("making an event", "EventCreate", ctypes.byref(self._handle), _NO_TIMING)
+        device.call("recording an event", "EventRecord", self._handle, ctypes.c_void_p(stream))
 
     def passed(self) -> bool:
         """True once the device has come there."""
@@ -44,26 +42,24 @@ class _Event:
 
 
 class Pending:
-    """What enqueued work reads, in the order in which it was enqueued; any thread may call."""
+    """What enqueued work reads, in the order in which it was enqueued. Any thread may call, and what goes may."""
 
     def __init__(self, device: Device):
-        self._device, self._lock = device, threading.Lock()
+        self._device = device
         self._kept: deque[tuple[_Event, Any]] = deque()
         # not `__del__`: in a cycle, and when the process ends, that may come after the events' own
         weakref.finalize(self, _finish, self._kept)
 
     def keep(self, owners: Any, stream: int) -> None:
         """Keep `owners` until what has been enqueued on `stream` is done."""
-        event = _Event(self._device, stream)
-        with self._lock:
-            self._kept.append((event, owners))
+        self._kept.append((_Event(self._device, stream), owners))
 
     def drop(self) -> None:
         """Let go of what is not read any more."""
-        done = []  # goes after the lock is free: owners may run any code when they go
-        with self._lock:
-            while self._kept and self._kept[0][0].passed():
-                done.append(self._kept.popleft())
+        with contextlib.suppress(IndexError):  # all are gone
+            while (first := self._kept.popleft())[0].passed():
+                pass
+            self._kept.appendleft(first)
 
 
 def _finish(kept: deque[tuple[_Event, Any]]) -> None:

@@ -7,7 +7,6 @@ it (walk.py). A failed run-time check is raised by the next call, or by `check_s
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from ..arrays import ITEM_SIZE
 from ..program import Constants, PlannedProgram, Prepared
 from .check import check_launches
-from .drivers import Device, Module
+from .drivers import Device, Memory, Module, StatusWords
 from .image import unpack
 from .layout import Layout
 from .walk import Walk
@@ -46,9 +45,8 @@ class GpuProgram(PlannedProgram):
         if plan["init"] is not None:
             check_launches(plan["init"], {s: counts[s] for s in _INIT_SPACES}, headers, self.name)
         self._modules: dict[str, Module] = {}
-        self._walks: dict[tuple[int, ...], Walk] = {}
-        self._running = threading.Lock()
-        self.status = device.mapped(len(plan["launches"]))
+        self._walks: dict[tuple[int, ...], list[Walk]] = {}  # those that no call is using
+        self.status = StatusWords(device, len(plan["launches"]))
         self._counts = counts
 
     @property
@@ -71,7 +69,7 @@ class GpuProgram(PlannedProgram):
             kept.append(owner)
         pointers = (*weights, *made)
         if plan["init"] is not None:
-            status = self.device.mapped(len(plan["init"]["launches"]))
+            status = StatusWords(self.device, len(plan["init"]["launches"]))
             counts = {s: self._counts[s] for s in _INIT_SPACES}
             walk = Layout(plan["init"], counts, (), self.device, self._kernel, self.name).walk((), status.pointer)
             kept += [walk, status]
@@ -94,13 +92,16 @@ class GpuProgram(PlannedProgram):
         if allocate is None:
             self.device.use()
         self.check_status()
-        walk = self._walks.get(prepared.symbols)
-        if walk is None:
-            if len(self._walks) >= MEMO:
-                self._walks.clear()
-            walk = self._walks[prepared.symbols] = self.walk(prepared.symbols)
+        if len(self._walks) >= MEMO:
+            self._walks.clear()
+        idle = self._walks.setdefault(prepared.symbols, [])
+        try:
+            walk = idle.pop()
+        except IndexError:  # other threads are using them, or this one, if a finalizer calls
+            walk = self.walk(prepared.symbols)
         pointers = (*inputs, *(constants or self.constants).pointers, *outputs)
         self._enqueue(walk, pointers, stream, allocate or self._allocator(stream))
+        idle.append(walk)
 
     def check_status(self) -> None:
         """Raise the error of a run-time check that has failed since the last look."""
@@ -111,16 +112,15 @@ class GpuProgram(PlannedProgram):
 
     def _allocator(self, stream: int) -> Allocate:
         def allocate(size: int) -> tuple[int, Any]:
-            memory = self.device.allocate(size, stream)
+            memory = Memory(self.device, size, stream)
             return memory.pointer, memory
 
         return allocate
 
     def _enqueue(self, walk: Walk, pointers: Sequence[int], stream: int, allocate: Allocate) -> None:
-        with self._running:
-            arena, memory = allocate(walk.bytes) if walk.bytes else (0, None)
-            walk.place(pointers, arena)
-            walk.launch(self.device, stream)
+        arena, memory = allocate(walk.bytes) if walk.bytes else (0, None)
+        walk.place(pointers, arena)
+        walk.launch(self.device, stream)
         del memory  # freed in the stream's order
 
     # -- preparation --------

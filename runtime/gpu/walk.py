@@ -74,7 +74,7 @@ class Walk:
 
     def launch(self, device: Device, stream: int) -> None:
         """Enqueue everything on `stream`, with the pointers that were placed."""
-        launch_kernel, table = device.launcher(), self.table
+        launch_kernel, table = device.driver_function("LaunchKernel"), self.table
         for step in self.steps:
             if isinstance(step, Copy):
                 device.copy(table[step.to], table[step.source] + step.offset, step.size, stream)

@@ -29,7 +29,7 @@ def expressions(draw, depth=3):
     return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}.get(op, lambda: dims.apply(op, a, b))()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(expressions(), expressions(), VALUES)
 def test_operations_commute_with_evaluation(a, b, values):
     x, y = dims.evaluate(a, values), dims.evaluate(b, values)
@@ -40,7 +40,7 @@ def test_operations_commute_with_evaluation(a, b, values):
     assert dims.evaluate(dims.dim_min(a, b), values) == min(x, y)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(expressions(), st.one_of(st.integers(1, 12), st.sampled_from([symbol(n) for n in NAMES])), VALUES)
 def test_division_commutes_with_evaluation(a, b, values):
     x, y = dims.evaluate(a, values), dims.evaluate(b, values)
@@ -52,7 +52,7 @@ def test_division_commutes_with_evaluation(a, b, values):
     assert dims.evaluate(dims.ceildiv(a, b), values) == -(-x // y)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(expressions())
 def test_text_parses_back_to_an_equal_expression(a):
     assert dims.parse(str(a)) == a
@@ -102,7 +102,7 @@ def test_a_collection_may_parse_amid_a_parse():
             assert str(dims.parse("2*s0*s1 + floordiv(s0, 2)")) == "2*s0*s1 + floordiv(s0, 2)"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(expressions(), VALUES)
 def test_bounds_hold(a, values):
     low, high = dims.bounds(a, {n: (1, 50) for n in NAMES})
@@ -111,7 +111,7 @@ def test_bounds_hold(a, values):
     assert high is None or x <= high
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(expressions(), expressions(), VALUES)
 def test_substitution_commutes_with_evaluation(a, b, values):
     inner = dims.evaluate(b, values)
@@ -121,7 +121,7 @@ def test_substitution_commutes_with_evaluation(a, b, values):
     assert dims.evaluate(replaced, values) == dims.evaluate(a, {**values, "s0": inner})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(expressions(), expressions())
 def test_equal_polynomials_are_equal_objects(a, b):
     assert a + b == b + a and hash(a + b) == hash(b + a)
@@ -147,7 +147,7 @@ def test_a_fold_is_a_sum_of_products_from_left_to_right():
     assert text == "(((((3 * s0) * s0) * s1) + floordiv(s1, 4)) + 5)"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(expressions(), VALUES)
 def test_a_fold_over_numbers_is_the_value(a, values):
     def value(dim):

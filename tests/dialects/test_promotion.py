@@ -55,7 +55,7 @@ def test_a_tensor_and_a_number_promote_as_in_torch(dtype, number):
         assert DTYPES[ours].torch == torch_name(theirs), (shape, number)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.sampled_from([1, 2, 3]), max_size=4), min_size=1, max_size=3))
 def test_broadcast_is_torchs(shapes):
     try:

@@ -9,7 +9,7 @@ from lamina.dialects.dims import symbol
 from lamina.dialects.strides import View, ViewError
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_chains_match_numpy(data):
     shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))

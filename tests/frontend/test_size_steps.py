@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_cuda import FakeDriver
 from torch import nn
@@ -56,7 +56,6 @@ DIMS = st.recursive(LEAVES, lambda d: st.tuples(d, d | st.integers(1, 9), OPERAT
 VALUES = st.tuples(st.integers(0, 50), st.integers(0, 50))
 
 
-@settings(deadline=None)
 @given(st.lists(DIMS, min_size=1, max_size=5), VALUES, VALUES)
 def test_values_are_those_of_python(native, given_dims, now, then):
     steps = SizeSteps(SYMBOLS, now)
@@ -80,7 +79,6 @@ def test_nothing_is_put_where_a_check_fails(native):
 BUFFER = st.tuples(st.integers(0, 9), st.integers(0, 900), st.integers(0, 12), st.integers(0, 5))
 
 
-@settings(deadline=None)
 @given(st.lists(BUFFER, min_size=1, max_size=25), st.integers(0, 30), st.integers(0, 30))
 def test_buffers_of_other_sizes_do_not_overlap(native, buffers, now, then):
     lives = [(first, first + length) for *_, first, length in buffers]

@@ -51,10 +51,10 @@ def test_other_bytes_are_refused():
 @pytest.mark.parametrize(("arch", "fits"), [("sm_80", True), ("sm_90", True), ("sm_90a", True), ("sm_100", False)])
 def test_code_for_another_gpu_is_refused(arch, fits):
     if fits:
-        cuda.check_device(arch, FakeDevice())
+        cuda.Device.require(FakeDevice(), arch)
         return
     with pytest.raises(LaminaRuntimeError, match="compile for sm_90a"):
-        cuda.check_device(arch, FakeDevice())
+        cuda.Device.require(FakeDevice(), arch)
 
 
 @no_driver

@@ -43,7 +43,7 @@ def reshapes(draw):
 
 
 @given(reshapes(), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_operand_before_a_reshape_broadcasts_to_the_same_values(shapes, data):
     old, new = shapes
     shape = tuple(d if data.draw(st.booleans()) else 1 for d in new)
@@ -57,7 +57,7 @@ def test_operand_before_a_reshape_broadcasts_to_the_same_values(shapes, data):
 
 
 @given(reshapes())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_groups_cover_both_shapes_with_equal_products(shapes):
     old, new = shapes
     groups = dim_groups(old, new)

@@ -1,5 +1,7 @@
 """`lamina.load` as a function of arrays: every kind of argument, results, state, weights, and its errors."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -221,6 +223,12 @@ def test_scalar_inputs_are_ints(saved, compiled):
 def test_errors(model, call, message):
     with pytest.raises(LaminaRuntimeError, match=message):
         call(model)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_model_cannot_be_copied(model, copied):
+    with pytest.raises(TypeError, match="a loaded model cannot be pickled or copied; load .*lamina again"):
+        copied(model)
 
 
 def test_wrong_swapped_weight(simple):

@@ -168,7 +168,7 @@ def test_manifest_that_is_no_json(good, tmp_path):
         read_artifact(rewritten(good, tmp_path, members={"manifest.json": b"[1]"}))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_manifest_loads_or_is_refused(good, tmp_path, data):
     """One value anywhere in the manifest replaced or removed."""

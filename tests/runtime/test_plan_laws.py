@@ -18,7 +18,7 @@ NUMPY = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_programs(compiled, data):
     names = ["a", "b", "c"][: data.draw(st.integers(1, 3))]

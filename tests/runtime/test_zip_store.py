@@ -75,7 +75,7 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path):
         write_store(tmp_path / "pipe", MEMBERS)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_damage_never_does_worse_than_an_error(tmp_path_factory, data):
     raw = bytearray(_SAMPLE.setdefault("bytes", _bytes(tmp_path_factory.mktemp("zip"))))

@@ -12,11 +12,14 @@ from typing import Any
 
 @contextmanager
 def amid(work: Callable[[], Any]) -> Iterator[list[BaseException | None]]:
-    """Do `work` whenever the collector starts, as a finalizer would; yields what came of each time: None or an error."""
+    """Do `work` whenever the collector starts, as a finalizer would, until it fails.
+
+    Yields a list of what came of each time: None, or the error, which may be that of a test's time limit.
+    """
     outcomes: list[BaseException | None] = []
 
     def callback(phase: str, _info: Any) -> None:
-        if phase == "start":
+        if phase == "start" and not any(outcomes):
             try:
                 work()
                 outcomes.append(None)

@@ -10,6 +10,7 @@ from support.fake_hip import OUT_OF_MEMORY, FakeHip
 
 from lamina.runtime.errors import DeviceError
 from lamina.runtime.gpu import hip
+from lamina.runtime.gpu.drivers import Memory
 
 pytestmark = pytest.mark.skipif(bool(amdgpu_code.MISSING), reason=f"needs {amdgpu_code.MISSING}")
 
@@ -54,12 +55,12 @@ def test_the_library_that_is_loaded_is_taken(fake, monkeypatch, tmp_path):
 def run(device, count, size):
     """0.5·x on the device, for `count` elements in buffers of `size`."""
     x = np.arange(count).astype("f")
-    a, o = device.allocate(4 * size), device.allocate(4 * size)
+    a, o = Memory(device, 4 * size), Memory(device, 4 * size)
     device.copy(a.pointer, x.ctypes.data, 4 * min(count, size))
     f = device.module([amdgpu_code.compile_ir(SCALE, "gfx1100")], "scale").function("scale")
     values = [ctypes.c_uint64(o.pointer), ctypes.c_uint64(a.pointer), ctypes.c_float(0.5), ctypes.c_int64(count)]
     parameters = (ctypes.c_void_p * 4)(*map(ctypes.addressof, values))
-    code = device.launcher()(f, -(-count // 64), 1, 1, 64, 1, 1, 0, None, parameters, None)
+    code = device.driver_function("LaunchKernel")(f, -(-count // 64), 1, 1, 64, 1, 1, 0, None, parameters, None)
     device.check(code, "launching")
     device.synchronize()
     y = np.empty_like(x)
@@ -92,7 +93,7 @@ def test_failing_calls_say_what_failed(fake):
     device = hip.device(0)
     fake.fail["hipMallocFromPoolAsync"] = OUT_OF_MEMORY
     with pytest.raises(DeviceError, match=r"allocating 64 bytes.*out of memory; free device memory"):
-        device.allocate(64)
+        Memory(device, 64)
 
 
 def test_no_device(monkeypatch, tmp_path):
