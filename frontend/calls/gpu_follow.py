@@ -36,7 +36,7 @@ class _Follower:
     @functools.cached_property
     def encoder(self) -> int:
         """The address of the driver's function that makes tensor maps."""
-        return addresses(self.program.device.driver(), {"encode": "cuTensorMapEncodeTiled"})["encode"]
+        return addresses(self.program.device.library, {"encode": "cuTensorMapEncodeTiled"})["encode"]
 
     def follow(self) -> int:
         """Add all steps; the index of the arena's bytes."""

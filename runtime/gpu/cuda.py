@@ -66,7 +66,7 @@ class Device(drivers.Device):
     check = staticmethod(check)
 
     def __init__(self, index: int):
-        cu = driver()
+        cu = self.library = driver()
         super().__init__(index, cu.cuDeviceGetCount, "NVIDIA")
         handle = ctypes.c_int()
         check(cu.cuDeviceGet(ctypes.byref(handle), index), f"opening cuda:{index}")
@@ -93,9 +93,6 @@ class Device(drivers.Device):
         value = ctypes.c_int()
         check(driver().cuDeviceGetAttribute(ctypes.byref(value), number, self._handle), "reading a device attribute")
         return value.value
-
-    def driver(self) -> Any:
-        return driver()
 
     # -- code --------
     def module(self, code: Sequence[bytes], name: str) -> Module:

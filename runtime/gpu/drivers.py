@@ -115,6 +115,7 @@ class Device(ABC):
     prefix: str  # of the driver's functions
     names: Mapping[str, str] = {}  # CUDA's name of a function → the driver's, where it is another
     copy_kind: tuple[int, ...] = ()  # what its MemcpyAsync takes besides
+    library: Any  # the driver's
     index: int
     sms: int  # multiprocessors
     context: int  # what `current_context` of the driver (table.py) finds when the device is current
@@ -174,13 +175,9 @@ class Device(ABC):
         config.stream = stream
         return self.driver_function("LaunchKernelEx")(ctypes.addressof(config), function, parameters, None)
 
-    @abstractmethod
-    def driver(self) -> Any:
-        """The driver's library."""
-
     def driver_function(self, name: str) -> Any:
         """The driver's function that CUDA calls `cu` and this name."""
-        return getattr(self.driver(), self._full_name(name))
+        return getattr(self.library, self._full_name(name))
 
     def call(self, what: str, name: str, *given: Any) -> None:
         """Call such a function; a DeviceError says that `what` has failed."""
@@ -188,7 +185,7 @@ class Device(ABC):
 
     def functions(self) -> dict[str, int]:
         """Addresses of what native code calls, by the names in `table.DRIVER_SLOTS`; AttributeError if one lacks."""
-        return addresses(self.driver(), {word: self._full_name(name) for word, name in FUNCTIONS.items()})
+        return addresses(self.library, {word: self._full_name(name) for word, name in FUNCTIONS.items()})
 
     def _full_name(self, name: str) -> str:
         return self.prefix + self.names.get(name, name)
@@ -209,7 +206,7 @@ class Device(ABC):
     def copy(self, to: int, source: int, size: int, stream: int = 0) -> None:
         """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
-            function, where = getattr(self.driver(), self.prefix + "MemcpyAsync"), map(ctypes.c_void_p, (to, source))
+            function, where = getattr(self.library, self.prefix + "MemcpyAsync"), map(ctypes.c_void_p, (to, source))
             code = function(*where, ctypes.c_size_t(size), *self.copy_kind, ctypes.c_void_p(stream))
             self.check(code, f"copying {size} bytes")
 

@@ -88,7 +88,7 @@ class Device(drivers.Device):
     check = staticmethod(check)
 
     def __init__(self, index: int):
-        hip = driver()
+        hip = self.library = driver()
         super().__init__(index, hip.hipGetDeviceCount, "AMD")
         properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
         check(hip.hipGetDevicePropertiesR0600(properties, index), f"opening hip:{index}")
@@ -106,9 +106,6 @@ class Device(drivers.Device):
 
     def __str__(self) -> str:
         return f"hip:{self.index} ({self.name}, {self.chip})"
-
-    def driver(self) -> Any:
-        return driver()
 
     # -- code --------
     def module(self, code: Sequence[bytes], name: str) -> Module:

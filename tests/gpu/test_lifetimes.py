@@ -11,6 +11,7 @@ from support.fake_cuda import FakeDriver
 
 from lamina.runtime.errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError
 from lamina.runtime.gpu import cuda, hip
+from lamina.runtime.gpu.drivers import Memory, StatusWords
 from lamina.runtime.gpu.pending import Pending
 
 
@@ -104,6 +105,16 @@ def test_a_process_may_end_with_all_alive(tmp_path):
     script = ENDING.format(tests=str(Path(__file__).parents[1]), path=str(tmp_path / "m.lamina"))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
+
+
+def test_what_goes_late_goes_to_the_driver_it_came_from(monkeypatch):
+    """The stub of a later test has no such memory."""
+    first = FakeDriver().install(monkeypatch)
+    block, words = Memory(cuda.device(0), 64), StatusWords(cuda.device(0), 1)
+    second = FakeDriver().install(monkeypatch)
+    del block, words
+    assert first.calls[-1] == "cuMemFreeHost" and "cuMemFreeAsync" in first.calls
+    assert not second.calls
 
 
 class Read:

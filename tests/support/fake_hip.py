@@ -79,8 +79,14 @@ class FakeHip:
         for i, callback in enumerate((*self._callbacks, self._text)):
             table[i] = ctypes.cast(callback, P).value
         monkeypatch.setattr(hip, "_LIBRARIES", (str(path),))
-        monkeypatch.setattr(hip, "driver", functools.cache(hip.driver.__wrapped__))
-        monkeypatch.setattr(hip, "fake", self, raising=False)  # the callbacks must live as long as they may be called
+        load = hip.driver.__wrapped__
+
+        def driver() -> Any:
+            library = load()
+            library.fake = self  # the callbacks must live as long as they may be called
+            return library
+
+        monkeypatch.setattr(hip, "driver", functools.cache(driver))
         monkeypatch.setattr(hip, "_devices", {})
         return self
 
