@@ -96,6 +96,7 @@ class ThreadValues(VectorEvaluator):
         self.streamed: StreamedLoads | None = None
         self.sum_block = NEVER
         self.together: dict[ir.Value, Together] = {}
+        self.sums: set[ir.Value] = set()  # results of bodies that add a term to a sum
         self.begins: dict[str, Dim] = {}  # symbols of which more is known: what shows what they make aligned
         # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
         elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
@@ -240,6 +241,9 @@ class ThreadValues(VectorEvaluator):
         )
 
     def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
+        product = _product(operands) if op.name == "arith.addf" and op.results[0] in self.sums else None
+        if product is not None:
+            return [self.b.value("math.fma", product, types[0])]
         exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)
         root = _root(op, operands) if self.stage.kernel.divide and _is_f32(types[0]) else None
         if root is not None:
@@ -334,6 +338,7 @@ class ThreadValues(VectorEvaluator):
         def body(carried: list[Any]) -> list[Any]:
             return self.body(generic, loops, carried)
 
+        self.sums |= sums_of(generic)
         starts = [self.vector(v) for v in inits]
         extent = over[0].extent if len(over) == 1 else 0
         if not isinstance(extent, int) or extent <= AT_ONCE or extent % AT_ONCE:
@@ -345,6 +350,20 @@ class ThreadValues(VectorEvaluator):
             return carried
 
         return self.b.loop_carried(over[0].name, 0, extent, starts, several, AT_ONCE)
+
+
+def sums_of(generic: Generic) -> set[ir.Value]:
+    """The values of a reduction's body that add a term to a sum; where it is a product, both are one instruction."""
+    return {kind.result for kind in accumulator_kinds(generic) if kind.is_sum}
+
+
+def _product(operands: Sequence[ir.Value]) -> tuple[ir.Value, ...] | None:
+    """`(x, y, z)` where the operands are `x * y` and `z`."""
+    for product, other in (operands, operands[::-1]):
+        maker = None if isinstance(product.owner, ir.Block) else product.owner.operation
+        if maker is not None and maker.name == "arith.mulf":
+            return *maker.operands, other
+    return None
 
 
 class LaneValues(ThreadValues):

@@ -98,6 +98,15 @@ def test_what_stores_need_is_loaded_before_the_first_barrier():
     assert text.rindex("vector.load") < text.index("gpu.barrier")
 
 
+@pytest.mark.parametrize("over", [0, 1])
+def test_terms_of_a_sum_that_are_products_are_added_in_one_instruction(over):
+    g = Graph()
+    x, y = (g.add_input(n, TensorType("f32", (300, 500))) for n in "xy")
+    g.add_output(g.add("sum", g.add("mul", x, y), dims=(over,), keepdim=False, dtype="f32"))
+    text = check(g, random(("f32", (300, 500)), ("f32", (300, 500))), 2e-4)
+    assert "math.fma" in text
+
+
 EXP2 = "{exp2=llvm.nvvm.ex2.approx.ftz.f}"
 
 
@@ -398,6 +407,20 @@ def test_tiles_of_rows_that_begin_anywhere_are_moved_in_vectors(dtype, shape):
     if dtype != "f64":  # two elements are as good as a vector of two
         assert any("vector.load" in line and "alignment = 16" in line for line in lines)
         assert any("vector.store" in line and "alignment = 16" in line for line in lines)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", [(3, 49, 128), (2, 9, 72), (5, 63, 8), (33, 64)], ids=str)
+@pytest.mark.parametrize("options", ["", ALIGNED])
+def test_short_rows_of_turned_tiles_are_stored_as_one_run(dtype, shape, options):
+    *_, rows, columns = shape
+    turned = tuple(range(len(shape) - 2)) + (len(shape) - 1, len(shape) - 2)
+    g = Graph()
+    x = g.add("permute", g.add_input("x", TensorType(dtype, shape)), dims=turned)
+    g.add_output(g.add("relu", x))
+    text = check(g, random((dtype, shape)), options=options)
+    width = 4 if dtype == "f32" else 8
+    assert re.search(rf"vector.store .*alignment = 16 .*global.*vector<{width}x{dtype}>", text) and "scf.for" not in text
 
 
 def test_what_is_read_beside_a_tile_is_aligned_as_the_results_are():

@@ -23,7 +23,7 @@ from ..probe import Probe, choose_width
 from ..thread_values import LANE, divisible
 from ..unaligned_loads import MANY_PARTS, VECTOR_BYTES
 from .stored import Stored
-from .tile_stores import ShiftedStores, TileStores
+from .tile_stores import RunStores, ShiftedStores, TileStores
 from .turned_tile import Block, Shape, Tile, fill
 
 SIDE = 64
@@ -108,8 +108,10 @@ class Turn:
         extent = self.last.extent
         self.width = self._width(lambda w: isinstance(extent, int) and extent % w == 0)
         wide = self._width(lambda w: isinstance(extent, int), anywhere=True)
-        self.shifts = kernel.aligned and wide // self.width >= MANY_PARTS  # the results' rows begin anywhere
-        if self.shifts:
+        self.runs = wide // self.width >= MANY_PARTS and self._are_runs(wide)
+        # the results' rows begin anywhere
+        self.shifts = kernel.aligned and wide // self.width >= MANY_PARTS and not self.runs
+        if self.shifts or self.runs:
             self.width = wide
         self.shape = self._shape()
         # with shifts the blocks' rows overlap by a vector, so that each can begin where it is aligned
@@ -133,9 +135,35 @@ class Turn:
             accesses = Probe(graph, ranges, self.stored.values)
             for v in values:
                 accesses.at(v, ranges.delinearize(ranges.simplify(self.flat(position)), graph.shape(v)))
+            turned = self._turned(ranges, position)
+            accesses.loads = [load for load in accesses.loads if load not in turned]  # the tile has them, in any order
             return accesses
 
         return choose_width(values, probe, fits)
+
+    def _are_runs(self, width: int) -> bool:
+        """True if a tile makes short rows that follow one another in the results, of turned operands alone.
+
+        Their elements are stored as one run, of whole vectors whatever the rows' length is.
+        """
+        cross, last, flat = self.cross, self.last, self.space.values["f"]
+        if not isinstance(last.extent, int) or not width <= last.extent <= SIDE:
+            return False
+        if dims.linear_coefficient(flat, cross.name) != last.extent or dims.linear_coefficient(flat, last.name) != 1:
+            return False
+        begin = dims.substitute(flat, {cross.name: 0, last.name: 0})
+        if not divisible(begin, width) or not divisible(cross.extent * last.extent, width):
+            return False
+        graph = self.kernel.graph
+        probe = Probe(graph, Ranges({l.name: l.extent for l in self.space.loops}), self.stored.values)
+        for i in self.results:
+            value = graph.results[i]
+            probe.at(value, probe.ranges.delinearize(flat, graph.shape(value)))
+        return set(probe.loads) <= self._turned(probe.ranges, last.variable)
+
+    def _turned(self, ranges: Ranges, position: Dim) -> set[tuple[ir.Value, Dim]]:
+        """What is read of the tiles' operands at `position` of the last loop."""
+        return {(t.argument, ranges.simplify(t.rest + self.cross.variable + t.step * position)) for t in self.tiles}
 
     def _shape(self) -> Shape:
         """The shape of tiles, which they get: longer where rows begin anywhere, so that their ends count less.
@@ -146,7 +174,7 @@ class Turn:
         counts = [*(l.extent for l in self.others), dims.ceildiv(cross, SIDE), dims.ceildiv(last, SIDE)]
         count = dims.product(counts)
         if isinstance(count, int) and count < ENOUGH_TILES:
-            shape = Shape(SMALL_SIDE, SMALL_SIDE)
+            shape = Shape(SMALL_SIDE, _side(last, SIDE) if self.runs else SMALL_SIDE)
         else:
             wide = not self.shifts and any(t.shifts for t in self.tiles)
             across, along = _side(cross, SIDE * (1 + wide)), _side(last, SIDE * (1 + self.shifts))
@@ -182,6 +210,6 @@ class Turn:
         for tile in self.tiles:
             fill(block, tile)
         stage.barrier()
-        stores = ShiftedStores if self.shifts else TileStores
+        stores = ShiftedStores if self.shifts else RunStores if self.runs else TileStores
         stores(block, self.flat, self.results, self.tiles, self.width).store()
         stage.finish()

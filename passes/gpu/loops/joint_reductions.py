@@ -20,7 +20,7 @@ from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import BodyOp, Generic, TensorGraph
 from ..combine import combine
 from ..probe import Probe
-from ..thread_values import ThreadValues
+from ..thread_values import ThreadValues, sums_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Joint:
 
     def inits(self, ev: ThreadValues, loops: Sequence[Dim]) -> list[Any]:
         """What the accumulators begin with, at a position of the loops that are not reduced."""
+        ev.sums.update(*map(sums_of, self.generics))
         return [ev.at(out, index_of(g, loops)) for g in self.generics for out in g.outs]
 
     def step(self, ev: ThreadValues, loops: Sequence[Dim], carried: Sequence[Any]) -> list[Any]:

@@ -3,6 +3,8 @@
 Rows of results may begin anywhere, too. Then a block begins each where it is aligned, `ahead` positions (0 ... V - 1)
 after the tile, and the tile's last vector is left to the next block, whose tile overlaps with this one. What of a row's
 first or last vector is not in the row is another row's: there elements are stored one by one.
+
+Short rows that follow one another (images of 7 x 7) are one run of whole vectors, whose lanes are in one row or the next.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..gpu_kernel import element_bytes
 from ..thread_values import LANE, ThreadValues
 from .turned_tile import Block, Tile
 
@@ -104,12 +107,16 @@ class TileStores:
         ev.ranges.add(name, block.cross.extent)
         return ok
 
-    def _made(self, ev: TileValues) -> Callable[[], list[ir.Value]]:
-        """Compute the results where `ev` stands; returns what stores them."""
+    def _computed(self, ev: TileValues) -> tuple[Dim, list[ir.Value]]:
+        """The place of `ev` in the results, and what they are there."""
         graph = ev.graph
         index = ev.ranges.simplify(self._flat(ev, ev.position))
         values = [graph.results[i] for i in self.results]
-        made = [ev.at(v, ev.ranges.delinearize(index, graph.shape(v))) for v in values]
+        return index, [ev.at(v, ev.ranges.delinearize(index, graph.shape(v))) for v in values]
+
+    def _made(self, ev: TileValues) -> Callable[[], list[ir.Value]]:
+        """Compute the results where `ev` stands; returns what stores them."""
+        index, made = self._computed(ev)
 
         def store() -> list[ir.Value]:
             for i, value in zip(self.results, made):
@@ -117,6 +124,15 @@ class TileStores:
             return []
 
         return store
+
+    def _single(self, row: ir.Value, cross: Dim, column: ir.Value, place: ir.Value) -> TileValues:
+        """An evaluator of one element, at place `row` and `column` of the tile, `cross` and `place` of the loops."""
+        ev = self._values(1)
+        ev.row, ev.cross, ev.column = row, cross, column
+        ev.position = self.b.bind_unique("place", place)
+        ev.ranges.add(str(cross), self.block.cross.extent)
+        ev.ranges.add(str(ev.position), self.block.last.extent)
+        return ev
 
     def _flat(self, ev: TileValues, position: Dim) -> Dim:
         return dims.substitute(self.flat(position), {self.block.cross.name: ev.cross})
@@ -169,13 +185,8 @@ class ShiftedStores(TileStores):
         with b.loop("edge", 0, self.width) as k:
 
             def one() -> list[ir.Value]:
-                single = self._values(1)
-                single.row, single.cross = ev.row, ev.cross
-                single.ranges.add(str(ev.cross), self.block.cross.extent)
-                single.column = b.binary("arith.addi", ev.column, b.dim(k))
-                single.position = b.bind_unique("place", b.dim(place + k))
-                single.ranges.add(str(single.position), last.extent)
-                return self._made(single)()
+                column = b.binary("arith.addi", ev.column, b.dim(k))
+                return self._made(self._single(ev.row, ev.cross, column, b.dim(place + k)))()
 
             b.branch(self._below(b.dim(place + k), last.extent), [], one)
         return []
@@ -184,3 +195,47 @@ class ShiftedStores(TileStores):
         """`0 <= value < end`."""
         b = self.b
         return b.value("arith.cmpi", (value, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
+
+
+class RunStores(TileStores):
+    """The same of results whose rows are short, whole in a tile, and follow one another."""
+
+    def store(self) -> None:
+        b, block, length = self.b, self.block, self.block.last.extent
+        assert isinstance(length, int)
+        count = self.tiles[0].shape.across * length // self.width
+        end = dims.floordiv((block.cross.extent - block.top) * length, self.width)  # vectors of what is left
+        for u in range(-(-count // self.stage.threads)):
+            number = b.binary("arith.addi", self.stage.thread(), b.constant(u * self.stage.threads, b.index))
+            w = b.bind_unique("w", number)
+            own = [] if (u + 1) * self.stage.threads <= count else [self._less(number, count)]
+            inside = [] if block.covered[block.cross.name] else [self._less(number, end)]
+            self._where([*own, *inside], lambda w=w: self._vector(w, length))
+
+    def _vector(self, w: Dim, length: int) -> list[ir.Value]:
+        """Store vector `w` of the run: its first lane is `column` of `row`, and the last ones may be in the next row."""
+        b, block, width, graph = self.b, self.block, self.width, self.stage.kernel.graph
+        row = b.bind_unique("row", b.dim(dims.floordiv(width * w, length)))
+        column = b.dim(width * w - length * row)
+        lanes: list[list[ir.Value]] = []
+        for k in range(width):
+            at = b.binary("arith.addi", column, b.constant(k, b.index))
+            after = self._less(b.constant(length - 1, b.index), at)
+            back = b.binary("arith.subi", at, b.constant(length, b.index))
+            at = b.value("arith.select", (after, back, at), b.index)
+            place = b.binary("arith.addi", b.dim(row), b.value("arith.index_castui", (after,), b.index))
+            cross = b.bind_unique(block.cross.name, b.binary("arith.addi", b.dim(block.top), place))
+            lanes.append(self._computed(self._single(place, cross, at, at))[1])
+        begin = dims.substitute(self.flat(0), {block.cross.name: block.top})
+        for i, values in zip(self.results, zip(*lanes)):
+            type = ir.VectorType.get([width], ir.RankedTensorType(graph.results[i].type).element_type)
+            vector = b.value("vector.from_elements", values, type)
+            bytes_ = ir.IntegerAttr.get(b.i64, width * element_bytes(type.element_type))
+            at = b.dim(begin + width * w)
+            b.op("vector.store", (vector, self.stage.outputs[i], at), attributes={"alignment": bytes_})
+        return []
+
+    def _less(self, value: ir.Value, end: Dim | ir.Value) -> ir.Value:
+        b = self.b
+        limit = end if isinstance(end, ir.Value) else b.dim(end)
+        return b.value("arith.cmpi", (value, limit), b.i1, predicate=b.number(2, b.i64))
