@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from support.hang import HANG
 
 from lamina.compiler.messages import Message
 from lamina.compiler.pool import Died, Pool
@@ -76,11 +77,12 @@ def test_memory_is_limited(pool):
 def test_workers_that_were_killed_while_idle_are_replaced(pool):
     for _ in pool.run([echo(n=n) for n in range(4)]):
         pass
-    for pid in children(pool._zygote.pid):
+    workers = children(pool._zygote.pid)
+    for pid in workers:
         os.kill(pid, 9)
     os.kill(pool._zygote.pid, 9)
     pool._zygote.wait()
-    time.sleep(0.1)
+    assert all(map(ends, workers))  # else a job might still reach one
     assert only(pool, echo(n=8)).header["n"] == 8
 
 
@@ -111,7 +113,7 @@ def test_eight_threads_at_once(pool):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(30)
+        t.join()
     assert good == [True] * 8
 
 
@@ -136,7 +138,7 @@ def python(code, **kwargs):
         input=SCRIPT + textwrap.dedent(code),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         **kwargs,
     )
 
@@ -191,22 +193,22 @@ def test_a_forked_child_has_its_own_workers():
 def test_workers_end_with_a_killed_parent_even_if_a_child_of_it_lives():
     parent = subprocess.Popen([sys.executable, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     code = SCRIPT + "ask()\nimport os, time\nchild = os.fork()\n"
-    code += "if child: print(pools.pool()._zygote.pid, child, flush=True)\ntime.sleep(60)\n"
+    code += f"if child: print(pools.pool()._zygote.pid, child, flush=True)\ntime.sleep({2 * HANG})\n"
     parent.stdin.write(code)
     parent.stdin.close()
     zygote, child = map(int, parent.stdout.readline().split())
     try:
-        time.sleep(0.2)  # the child closes its copies first
         parent.kill()
         parent.wait()
-        assert _ends(zygote), "the zygote outlives its parent"
+        assert ends(zygote), "the zygote outlives its parent"
     finally:
         os.kill(child, 9)
         parent.stdout.close()
 
 
-def _ends(pid):
-    for _ in range(100):
+def ends(pid):
+    """Wait for the end of a process that is not our child; False if it does not come."""
+    for _ in range(20 * HANG):
         try:
             with open(f"/proc/{pid}/stat") as file:
                 if file.read().rsplit(")", 1)[1].split()[0] == "Z":

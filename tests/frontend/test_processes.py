@@ -7,6 +7,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from support.hang import HANG
 from torch.utils.data import DataLoader, Dataset
 
 MODEL = """
@@ -33,7 +34,7 @@ def start(code: str, cache) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> str:
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=HANG)
     assert process.returncode == 0, output[-3000:]
     return output
 
@@ -105,7 +106,7 @@ class Squares(Dataset):
 def test_workers_of_a_loader_call_what_the_parent_compiled():
     compiled = torch.compile(lambda x: x * x + 1, backend="lamina")
     compiled(torch.ones(3))
-    loaded = torch.cat(list(DataLoader(Squares(compiled), num_workers=2, timeout=120, multiprocessing_context="fork")))
+    loaded = torch.cat(list(DataLoader(Squares(compiled), num_workers=2, timeout=HANG, multiprocessing_context="fork")))
     torch.testing.assert_close(loaded[:, 0], torch.tensor([1.0, 2.0, 5.0, 10.0]))
 
 

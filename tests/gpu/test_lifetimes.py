@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.fake_cuda import FakeDriver
+from support.hang import HANG
 
 from lamina.runtime.errors import DeviceError, DeviceMemoryError, NoDeviceError, OldDriverError
 from lamina.runtime.gpu import cuda, hip
@@ -103,7 +104,7 @@ print("done")
 
 def test_a_process_may_end_with_all_alive(tmp_path):
     script = ENDING.format(tests=str(Path(__file__).parents[1]), path=str(tmp_path / "m.lamina"))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=HANG)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-2000:]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from qemu.roots import PYTHON, root
+from support.hang import HANG
 from support.models import SMALL
 
 import lamina
@@ -101,7 +102,7 @@ class Guest:
         }
         settings = [word for key, value in variables.items() for word in ("-E", f"{key}={value}")]
         command = [f"qemu-{self.arch}", "-cpu", self.cpu, "-L", where, *settings, where / f"usr/bin/{PYTHON}"]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=240)
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=HANG)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

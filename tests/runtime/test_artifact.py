@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.hang import HANG
 
 import lamina
 from lamina.compiler.artifact_file import Code, EntryCode, write_artifact
@@ -231,4 +232,4 @@ def test_loading_imports_only_numpy_and_the_standard_library(good):
         "assert not bad, bad\n"
         "assert 'lamina.compiler' not in sys.modules and 'lamina.dialects' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=HANG)

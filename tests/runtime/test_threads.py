@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.hang import HANG
 
 from lamina.compiler.native.support_ir import support_ir
 from lamina.runtime import threads
@@ -129,7 +131,7 @@ def test_forked_child(image, provided):
     if child == 0:
         import signal
 
-        signal.alarm(10)  # a hang ends the child with a signal, which fails the test
+        signal.alarm(HANG)  # a hang ends the child with a signal, which fails the test
         status, counts = run(image, threads.Contexts(image), 100, 1)
         os._exit(int(status != 0 or (counts != 1).any() or threads.provider().name != expected))
     assert os.waitpid(child, 0)[1] == 0
@@ -161,7 +163,7 @@ def test_torch_pool_follows_torch(build, tmp_path):
     (tmp_path / "image.so").write_bytes(build(COUNT, support_ir()))
     program = f"""
 import sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
 import os, torch
 from lamina.runtime import threads
 from lamina.runtime.loader import Image
@@ -178,12 +180,12 @@ assert threads.provider().name == "torch"
 assert len(os.listdir("/proc/self/task")) == before, "a second pool"
 if os.fork() == 0:
     import signal
-    signal.alarm(10)
+    signal.alarm({HANG})
     status, counts = run(image, threads.Contexts(image), 100, 1)
     os._exit(int(status != 0 or (counts != 1).any()))
 assert os.wait()[1] == 0
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=HANG)
 
 
 def test_a_context_that_another_thread_has_replaced_stays(image, monkeypatch):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.hang import HANG
 
 import lamina
 from lamina.dialects.record import Graph, TensorType
@@ -38,7 +39,7 @@ def site(tmp_path_factory):
 def command(site, *arguments, status=0):
     environment = {**os.environ, "PYTHONPATH": str(site), "LAMINA_CACHE_DIR": str(site / "cache")}
     line = [sys.executable, "-m", "lamina.tools.cli", *arguments]
-    done = subprocess.run(line, cwd=site, capture_output=True, text=True, timeout=60, env=environment)
+    done = subprocess.run(line, cwd=site, capture_output=True, text=True, timeout=HANG, env=environment)
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from support.hang import HANG
 
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
@@ -46,7 +47,7 @@ def command(folder, *arguments, status=0):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         env={**os.environ, "LAMINA_CACHE_DIR": str(folder / "cache")},
     )
     assert done.returncode == status, done.stderr
@@ -92,7 +93,7 @@ def test_run_imports_neither_mlir_nor_torch(folder):
         from lamina.tools.cli import lamina
         lamina.main(["run", "layer.lamina", "--random"], standalone_mode=False)
         print([m for m in ("mlir", "llvmlite", "torch", "lamina.passes") if m in sys.modules])"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=HANG)
     assert done.stdout.endswith("[]\n"), done.stderr
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from support.hang import HANG
 
 CODE = """
 import os, sys
@@ -33,7 +34,7 @@ cli.main()
     ],
 )
 def test_a_child_does_it(what, status, message):
-    done = subprocess.run([sys.executable, "-c", CODE.format(what=what)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", CODE.format(what=what)], capture_output=True, text=True, timeout=HANG)
     assert (done.returncode, done.stdout) == (status, "at work True\n"), done.stderr
     assert message in done.stderr and "Traceback" not in done.stderr
 
@@ -41,7 +42,7 @@ def test_a_child_does_it(what, status, message):
 def test_without_a_child(monkeypatch):
     monkeypatch.setenv("LAMINA_INPROCESS", "1")
     code = CODE.format(what="pass")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG)
     assert done.stdout == "at work False\n"
 
 
@@ -54,5 +55,5 @@ seen = []
 run(ir.Module.parse("func.func @f() { return }", context()), "cse,lamina-dce", Observer(on_step=seen.append))
 print(*seen, sep=";")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG)
     assert done.stdout == "cse;lamina-dce;the verifier\n", done.stderr

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support.hang import HANG
 
 KERNEL = """
 #m = affine_map<(d0, d1) -> (d0, d1)>
@@ -36,7 +37,7 @@ def lamina(tmp_path):
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
             env={**os.environ, "LAMINA_CACHE_DIR": str(tmp_path / "cache")},
         )
         assert done.returncode == status, done.stderr
