@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
     "sum_all": (lambda x: x.sum(), "x"),
     "argmax": (lambda x: x.argmax(-1), "x"),
     "middle_sum": (lambda x: x.view(-1, 64, x.shape[1]).sum(1), "x"),
+    "two_sums": (lambda x, y: x.sum(0) + (x * y).sum(0), "xy"),  # as of a norm's gradients
     "embedding": (lambda x, j: F.embedding(j, x), "xj"),
     "concat": (lambda x, y: torch.cat([x, y], -1), "xy"),
     "batch_norm": (batch_norm, "xmn"),

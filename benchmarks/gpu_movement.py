@@ -64,6 +64,10 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], Shapes]] = {
     "scale of 7 x 7": (lambda x, w: x * w, ((256, 1024, 7, 7), (1024, 1, 1))),
     "bias of 99": (lambda x, w: x + w, ((262144, 99), (99,))),
     "tril": (lambda x: x.tril(), ((8192, 4097),)),
+    "upsample by 2": (lambda x: F.interpolate(x, scale_factor=2), ((32, 64, 56, 56),)),
+    "upsample by 3": (lambda x: F.interpolate(x, scale_factor=3), ((32, 64, 40, 40),)),
+    "computed rows": (lambda x: x[(torch.arange(8192, device=x.device) * 5) % 8192], ((8192, 4096),)),
+    "computed columns": (lambda x: x[:, (torch.arange(4096, device=x.device) * 5) % 4096], ((8192, 4096),)),
 }
 
 

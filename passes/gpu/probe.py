@@ -14,7 +14,7 @@ from ..loops.evaluate_walk import Index
 from ..loops.index_algebra import Ranges
 from ..loops.tensor_graph import Generic, TensorGraph
 from .gpu_kernel import element_bytes
-from .thread_values import LANE, divisible, shared_place, vector_expression, whole_load, whole_place
+from .lane_places import LANE, divisible, shared_place, vector_expression, whole_load, whole_place
 
 MOST_BYTES = 16  # of one load or store
 MOST_STEP = 16

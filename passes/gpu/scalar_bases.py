@@ -13,7 +13,8 @@ from ...dialects import dims
 from ...dialects.dims import Dim, Expr
 from ..loops.index_algebra import Ranges
 from .gpu_kernel import GpuStage
-from .thread_values import LANE, ThreadValues
+from .lane_places import LANE
+from .thread_values import ThreadValues
 
 
 class ScalarBases(ThreadValues):

@@ -14,7 +14,7 @@ from typing import Any
 from mlir import ir
 
 from ...dialects import dims
-from ...dialects.dims import Dim, Expr
+from ...dialects.dims import Dim
 from ...dialects.status import code_of
 from ..loops.evaluate import Evaluator
 from ..loops.evaluate_vector import Lanes, VectorEvaluator
@@ -26,14 +26,13 @@ from ..loops.loops_builder import LoopsBuilder
 from ..loops.reduction_loops import accumulator_kinds, reduction_loops
 from ..loops.tensor_graph import BodyOp, Generic, TensorGraph
 from .gpu_kernel import GpuStage, element_bytes
+from .lane_places import LANE, LOAD_BYTES, divisible, shared_place, whole_load
 from .streamed_loads import StreamedLoads
 from .unaligned_loads import MANY_PARTS, can_load, unaligned_load
 
-LANE = "lane"
 LOG2_E = 1.4426950408889634
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
 AT_ONCE = 8  # steps of a thread's own reduction whose loads are under way together
-LOAD_BYTES = 16  # of the longest load
 MAX_LITERAL = 1 << 14  # elements of a dense constant in the code
 
 # functions that do not round correctly: a quotient of what they give need not either
@@ -41,36 +40,6 @@ BOUNDED = {f"math.{f}" for f in ("erf", "exp", "exp2", "expm1", "log", "log1p", 
 
 # reduce(generic, index) -> the results of a reduction that threads do together
 Together = Callable[[Generic, Index], list[Any]]
-
-
-def divisible(e: Dim, k: int) -> bool:
-    """True if `e` is a multiple of `k` whatever its symbols are."""
-    return e % k == 0 if isinstance(e, int) else all(c % k == 0 for c in e.terms.values())
-
-
-def whole_load(element: ir.Type, count: int) -> int:
-    """The elements of an aligned load of LOAD_BYTES; 0 where `count` elements are no whole number of such loads."""
-    lanes = LOAD_BYTES // element_bytes(element)
-    return lanes if count % lanes == 0 and not _is_i1(element) else 0
-
-
-def whole_place(offset: Dim, lanes: int) -> tuple[Dim, int] | None:
-    """The first element of the load of `lanes` elements that `offset` is in, and its place there; None if unknown."""
-    constant = offset if isinstance(offset, int) else offset.terms.get((), 0)
-    if not lanes or not divisible(offset - constant, lanes):
-        return None
-    place = constant % lanes
-    return offset - place, place
-
-
-def shared_place(offset: Dim, lanes: int) -> tuple[Dim, int, int] | None:
-    """As `whole_place`, of the longest load of at most `lanes` elements in which it is known, and how many it has."""
-    while lanes > 1:
-        place = whole_place(offset, lanes)
-        if place is not None:
-            return *place, lanes
-        lanes //= 2
-    return None
 
 
 def store_failure(b: LoopsBuilder, status: ir.Value, ok: ir.Value, code: int) -> None:
@@ -149,9 +118,11 @@ class ThreadValues(VectorEvaluator):
             loads = [self._load_lane(buffer, self.lane(offset, k), lanes) for k in range(self.width)]
             return self.b.value("vector.from_elements", loads, ir.VectorType.get([self.width], element))
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
-        if self._begins_anywhere(buffer, alignment.value):
-            within = self._is_within(offset, ir.MemRefType(buffer.type).shape[0] - whole_load(element, self.width))
-            return unaligned_load(self.b, buffer, self.b.dim(offset), self.width, within, self._aligned_load(buffer))
+        count = self._count(buffer)
+        if count is not None and self._begins_anywhere(buffer, count, alignment.value):
+            within = isinstance(count, int) and self._is_within(offset, count - whole_load(element, self.width))
+            load = self._aligned_load(buffer)
+            return unaligned_load(self.b, buffer, count, self.b.dim(offset), self.width, within, load)
         if self.streamed is not None and self.streamed.takes(buffer, self.width, alignment.value):
             return self.streamed.load(buffer, self.b.dim(offset), self.width)
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
@@ -188,12 +159,17 @@ class ThreadValues(VectorEvaluator):
         attributes = {"alignment": self._alignment(offset, element)}
         b.op("vector.store", (self.vector(value), buffer, b.dim(offset)), attributes=attributes)
 
-    def _begins_anywhere(self, buffer: ir.Value, alignment: int) -> bool:
-        """True for vectors of global memory that the machine would load in many parts."""
-        if not self.stage.kernel.aligned or buffer not in self.stage.inputs.values():
+    def _count(self, buffer: ir.Value) -> Dim | None:
+        """The elements of an input's buffer; None for other buffers."""
+        found = (dims.product(self.graph.shape(v)) for v, input in self.stage.inputs.items() if input == buffer)
+        return next(found, None)
+
+    def _begins_anywhere(self, buffer: ir.Value, count: Dim, alignment: int) -> bool:
+        """True for vectors of an input that the machine would load in many parts."""
+        if not self.stage.kernel.aligned:
             return False
         parts = self.width * element_bytes(ir.MemRefType(buffer.type).element_type) // alignment
-        return parts >= MANY_PARTS and can_load(buffer, self.width)
+        return parts >= MANY_PARTS and can_load(buffer, count, self.width)
 
     def _is_within(self, offset: Dim, end: int) -> bool:
         """True if all lanes of a vector are at elements before `end` for certain."""
@@ -395,12 +371,3 @@ def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:
 
 def _is_f32(type: ir.Type) -> bool:
     return isinstance(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type, ir.F32Type)
-
-
-def _is_i1(type: ir.Type) -> bool:
-    return isinstance(type, ir.IntegerType) and ir.IntegerType(type).width == 1
-
-
-def vector_expression(e: Dim) -> bool:
-    """True if the lanes of `e` do not follow a step: it needs one address per lane."""
-    return isinstance(e, Expr) and LANE in dims.symbols(e) and dims.linear_coefficient(e, LANE) is None

@@ -13,7 +13,7 @@ from mlir import ir
 
 from ...dialects.dims import Dim
 from ..loops.loops_builder import LoopsBuilder
-from .gpu_kernel import DYNAMIC_SIZE, element_bytes
+from .gpu_kernel import element_bytes
 from .shift_elements import shift_elements
 
 VECTOR_BYTES = 16
@@ -26,12 +26,12 @@ def are_whole(count: Dim, size: int) -> bool:
     return isinstance(count, int) and size > 1 and count * size % VECTOR_BYTES == 0
 
 
-def can_load(buffer: ir.Value, width: int) -> bool:
-    """True if `width` elements are whole vectors of 16 bytes, and it is known where the buffer ends."""
+def can_load(buffer: ir.Value, count: Dim, width: int) -> bool:
+    """True if `width` elements of `count` are whole vectors of 16 bytes, and the buffer has such."""
     type = ir.MemRefType(buffer.type)
     size = element_bytes(type.element_type)
-    known = lanes_of(type) <= type.shape[0] < DYNAMIC_SIZE
-    return known and size > 1 and width * size % VECTOR_BYTES == 0
+    long = not isinstance(count, int) or lanes_of(type) <= count
+    return long and size > 1 and width * size % VECTOR_BYTES == 0
 
 
 def lanes_of(type: ir.MemRefType) -> int:
@@ -40,9 +40,9 @@ def lanes_of(type: ir.MemRefType) -> int:
 
 
 def unaligned_load(
-    b: LoopsBuilder, buffer: ir.Value, offset: ir.Value, width: int, within: bool, load: Load | None = None
+    b: LoopsBuilder, buffer: ir.Value, end: Dim, offset: ir.Value, width: int, within: bool, load: Load | None = None
 ) -> ir.Value:
-    """The `width` elements of `buffer` from number `offset` on, where `can_load`.
+    """The `width` elements of `buffer`, which has `end`, from number `offset` on, where `can_load`.
 
     `within`: there is a vector more behind them. `load` loads the aligned ones.
     """
@@ -52,7 +52,7 @@ def unaligned_load(
     first, count = b.binary("arith.subi", offset, place), width // lanes
     starts = [b.binary("arith.addi", first, b.constant(k * lanes, b.index)) for k in range(count + 1)]
     parts = [load(s) for s in starts[:-1]]  # an element that is wanted is in each
-    last = load(starts[-1]) if within else aligned_load(b, buffer, starts[-1], load)
+    last = load(starts[-1]) if within else aligned_load(b, buffer, end, starts[-1], load)
     return shift_elements(b, [*parts, last], place, width)
 
 
@@ -62,20 +62,20 @@ def _part(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:
     return b.value("vector.load", (buffer, start), vector, alignment=ir.IntegerAttr.get(b.i64, VECTOR_BYTES))
 
 
-def aligned_load(b: LoopsBuilder, buffer: ir.Value, start: ir.Value, load: Load | None = None) -> ir.Value:
-    """The vector from `start` on, a multiple of its lanes; where the buffer ends before it does, other elements stand
-    for what nobody wants."""
+def aligned_load(b: LoopsBuilder, buffer: ir.Value, end: Dim, start: ir.Value, load: Load | None = None) -> ir.Value:
+    """The vector from `start` on, a multiple of its lanes; where the buffer ends (at `end`) before it does, other elements
+    stand for what nobody wants."""
     type = ir.MemRefType(buffer.type)
-    lanes, end, load = lanes_of(type), type.shape[0], load or partial(_part, b, buffer)
+    lanes, load = lanes_of(type), load or partial(_part, b, buffer)
     if are_whole(end, element_bytes(type.element_type)):
-        return load(b.value("arith.minsi", (start, b.constant(end - lanes, b.index)), b.index))
+        return load(b.value("arith.minsi", (start, b.dim(end - lanes)), b.index))
 
     def single() -> list[ir.Value]:
         places = [b.value("arith.addi", (start, b.constant(k, b.index)), b.index) for k in range(lanes)]
-        places = [b.value("arith.minsi", (p, b.constant(end - 1, b.index)), b.index) for p in places]
+        places = [b.value("arith.minsi", (p, b.dim(end - 1)), b.index) for p in places]
         loads = [b.value("memref.load", (buffer, p), type.element_type) for p in places]
         return [b.value("vector.from_elements", loads, ir.VectorType.get([lanes], type.element_type))]
 
-    fits = b.value("arith.cmpi", (start, b.constant(end - lanes, b.index)), b.i1, predicate=b.number(3, b.i64))
+    fits = b.value("arith.cmpi", (start, b.dim(end - lanes)), b.i1, predicate=b.number(3, b.i64))
     vector = ir.VectorType.get([lanes], type.element_type)
     return b.branch(fits, [vector], lambda: [load(start)], single)[0]

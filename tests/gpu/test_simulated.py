@@ -5,6 +5,7 @@ loop, few and very long rows in chunks, sums along columns in chunks, vectors an
 """
 
 import re
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -384,6 +385,25 @@ def test_symbolic_rows_and_columns():
         check(g, random(("f32", shape)), 2e-4)
 
 
+# shorter than what is worth it, just so long, as many vectors as a block holds, and as a larger one holds, more, none
+LENGTHS = [(5, 255), (5, 259), (3, 4099), (3, 4103), (3, 4105), (2, 8195), (2, 8209), (3, 1001), (3, 0)]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("shape", LENGTHS, ids=str)
+def test_symbolic_rows_that_begin_anywhere(shape, dtype):
+    g = Graph(symbols=[Symbol("s0", input=0, dim=0), Symbol("s1", input=0, dim=1)])
+    rows, columns = symbol("s0"), symbol("s1")
+    x = g.add_input("x", TensorType(dtype, (rows, columns)))
+    w = g.add_input("w", TensorType(dtype, (columns,)))
+    g.add_output(g.add("softmax", x, dim=1) if shape[1] % 2 else g.add("sum", x, dims=(1,), keepdim=False))
+    g.add_output(g.add("rms_norm", x, w, dims=1, eps=1e-5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the interpreter's mean of nothing
+        text = check(g, random((dtype, shape), (dtype, shape[1:])), 2e-4, ALIGNED)
+    assert ("llvm.intr.fshr" in text) == (dtype == "bf16")  # f32 moves by whole words
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("shape", [(128, 192), (100, 37), (65, 640), (1100, 1000), (3, 96, 100)], ids=str)
 @pytest.mark.parametrize("options", ["", ALIGNED])
@@ -420,7 +440,9 @@ def test_short_rows_of_turned_tiles_are_stored_as_one_run(dtype, shape, options)
     g.add_output(g.add("relu", x))
     text = check(g, random((dtype, shape)), options=options)
     width = 4 if dtype == "f32" else 8
-    assert re.search(rf"vector.store .*alignment = 16 .*global.*vector<{width}x{dtype}>", text) and "scf.for" not in text
+    assert (
+        re.search(rf"vector.store .*alignment = 16 .*global.*vector<{width}x{dtype}>", text) and "scf.for" not in text
+    )
 
 
 def test_what_is_read_beside_a_tile_is_aligned_as_the_results_are():

@@ -11,7 +11,8 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage
 from ..hopper.ptx import Ptx
-from ..thread_values import ThreadValues, divisible
+from ..lane_places import divisible
+from ..thread_values import ThreadValues
 from .problem import Attention
 from .softmax import Softmax
 

@@ -15,8 +15,9 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
+from ..lane_places import divisible
 from ..matmul.epilogue import Epilogue
-from ..thread_values import ThreadValues, divisible
+from ..thread_values import ThreadValues
 from .layout import NVIDIA, QUADS, Functions
 from .problem import Attention
 from .softmax import Softmax

@@ -8,8 +8,8 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ..gpu_kernel import GpuStage
 from ..hopper.ptx import Ptx
+from ..lane_places import divisible
 from ..matmul.epilogue import Epilogue, Limits
-from ..thread_values import divisible
 from .problem import Attention
 from .softmax import RowState, Softmax
 from .tiles import AttentionTiles

@@ -29,8 +29,8 @@ from ..ampere.tile import ELEMENTS, Lanes, Tile
 from ..ampere.warp import Warp
 from ..gpu_kernel import GpuKernel
 from ..hopper.ptx import Ptx
+from ..lane_places import divisible
 from ..matmul.wgmma import Operand
-from ..thread_values import divisible
 from .edges import Edges
 from .layout import QUADS
 from .problem import Attention

@@ -18,8 +18,9 @@ from ....dialects.op import broadcast
 from ....dialects.status import INDEX_OUT_OF_RANGE
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
+from ..lane_places import LANE
 from ..probe import Probe, choose_width
-from ..thread_values import LANE, ThreadValues, store_failure
+from ..thread_values import ThreadValues, store_failure
 
 THREADS = 256
 

@@ -17,8 +17,9 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..block_reduce import shuffle_xor
 from ..gpu_kernel import WARP, GpuKernel
+from ..lane_places import LANE
 from ..probe import Probe, choose_width
-from ..thread_values import LANE, ThreadValues
+from ..thread_values import ThreadValues
 
 MOST_THREADS = 256
 _OPS = {"cumsum": ("add", 0), "cumprod": ("mul", 1)}  # and the value that changes nothing

@@ -14,7 +14,7 @@ from typing import Any
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.strided_view import merge
-from ..thread_values import divisible
+from ..lane_places import divisible
 
 MOST_DIMS = 5
 ALIGN_BYTES = 16

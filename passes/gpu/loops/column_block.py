@@ -14,7 +14,8 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ..gpu_kernel import GpuStage
-from ..thread_values import LANE, ThreadValues
+from ..lane_places import LANE
+from ..thread_values import ThreadValues
 from .joint_reductions import Joint
 from .stored import from_scratch, scratch_type, to_scratch
 

@@ -25,8 +25,9 @@ from ...loops.index_algebra import Ranges
 from ...loops.loop_nest import Space
 from ...loops.tensor_graph import TensorGraph
 from ..gpu_kernel import GpuKernel
+from ..lane_places import LANE
 from ..probe import Probe, choose_width
-from ..thread_values import LANE, ThreadValues
+from ..thread_values import ThreadValues
 from ..unaligned_loads import MANY_PARTS
 from .stored import Stored
 

@@ -26,9 +26,10 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..block_reduce import reduce_block
 from ..gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
+from ..lane_places import LANE
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
-from ..thread_values import LANE, ThreadValues
+from ..thread_values import ThreadValues
 from .column_block import OverlappingColumns, across_slices, place_column, split_block
 from .emit_rows import place, rows_per_block, threads_for
 from .joint_reductions import Joint
@@ -101,19 +102,17 @@ def _column_block(vectors: Dim, width: int, size: int) -> tuple[int, int]:
     return COLUMN_THREADS // slices, slices
 
 
-def _column_chunks(vectors: Dim, width: int, block: tuple[int, int], length: Dim) -> int:
-    lanes, slices = block
+def _column_chunks(vectors: Dim, width: int, lanes: int, run: int, length: Dim) -> int:
     blocks = -(-vectors // lanes) if isinstance(vectors, int) else 64
-    most = length // (slices * COLUMN_UNROLL) if isinstance(length, int) else 16
+    most = length // run if isinstance(length, int) else 16
     chunks = max(1, min((SCALAR_BLOCKS if width == 1 else COLUMN_BLOCKS) // max(blocks, 1), most, 128))
-    size = _column_rows(length, chunks, slices)
+    size = _column_rows(length, chunks, run)
     return -(-length // size) if isinstance(length, int) and isinstance(size, int) else chunks
 
 
-def _column_rows(length: Dim, chunks: int, slices: int) -> Dim:
-    """Rows of a chunk: all slices read whole runs, but in the last chunk."""
-    whole = slices * COLUMN_UNROLL
-    return dims.ceildiv(dims.ceildiv(length, chunks), whole) * whole
+def _column_rows(length: Dim, chunks: int, run: int) -> Dim:
+    """Rows of a chunk: whole runs of what all slices read at once, but in the last chunk."""
+    return dims.ceildiv(dims.ceildiv(length, chunks), run) * run
 
 
 @dataclass
@@ -254,7 +253,8 @@ class _Stages:
         probed = self.probe_columns(width, overlapping)
         read = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in probed.loads]
         lanes, slices = block = _column_block(vectors, width, max(read, default=4))
-        chunks = _column_chunks(vectors, width, block, length)
+        unroll = COLUMN_UNROLL // 2 if overlapping else COLUMN_UNROLL
+        chunks = _column_chunks(vectors, width, lanes, slices * unroll, length)
         parts = self.scratch(chunks) if chunks != 1 else self.finals()
         stage = self.kernel.stage(lanes * slices, (dims.ceildiv(vectors, lanes), chunks, 1))
         b = stage.b
@@ -266,7 +266,7 @@ class _Stages:
         low, high = y, b.dim(length)
         chunk: Dim = 0
         if chunks != 1:
-            size = _column_rows(length, chunks, slices)
+            size = _column_rows(length, chunks, slices * unroll)
             chunk = b.bind("chunk", stage.block("y"))
             ev.ranges.add("chunk", chunks)
             low = b.binary("arith.addi", y, b.dim(chunk * size))
@@ -278,7 +278,7 @@ class _Stages:
         def step(c: Dim, carried: list[Any]) -> list[Any]:
             return joint.step(ev, self.loops(ev.ranges, row, c), carried)
 
-        made = strided(b, "c", low, high, slices, inits, step, COLUMN_UNROLL // 2 if overlapping else COLUMN_UNROLL)
+        made = strided(b, "c", low, high, slices, inits, step, unroll)
         made = across_slices(ev, stage, joint, made, x, y, block)
         conditions = [inside, _is_first(stage, y)]
         if chunks != 1:

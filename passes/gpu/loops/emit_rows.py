@@ -20,9 +20,10 @@ from ...loops.index_algebra import Ranges
 from ...loops.loop_nest import Loop, Space
 from ...loops.tensor_graph import Generic, TensorGraph
 from ..gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
+from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
-from ..thread_values import LANE, ThreadValues, Together, divisible
+from ..thread_values import ThreadValues, Together
 from .joint_reductions import Joint
 from .row_values import Piece, Row
 from .shifted_rows import ShiftedRow
@@ -143,7 +144,6 @@ class RowStage:
         ev.streamed = self._streamed
         length = form.plan.length
         if form.shifted:
-            assert isinstance(length, int)
             row: Row = ShiftedRow(ev, self.threads, self._lane, unroll, length, length * self._row)
         else:
             row = Row(self.stage, self.threads, self._lane, dims.floordiv(length, form.width), unroll)
@@ -162,22 +162,27 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
 
 
 def _choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
-    """Whole vectors, or longer ones that rows begin anywhere in.
+    """Whole vectors, or longer ones that rows begin anywhere in."""
+    whole = RowForm(plan, graph, row_width(graph, stored, plan))
+    if not isinstance(plan.length, int) or not SHIFTED_ROW <= plan.length <= REGISTER_ROW:
+        return whole
+    return shifted_form(graph, stored, plan, whole.width) or whole
+
+
+def shifted_form(graph: TensorGraph, stored: Stored, plan: RowPlan, whole: int) -> RowForm | None:
+    """The form of rows that begin anywhere in vectors; None where vectors of `whole` elements are no worse.
 
     Those are no gain where there are several accumulators (positions of maxima): each lane has its own, to be combined.
     Nor where much lies otherwise (two weights of f32): what is read shifted costs about as much as two whole vectors.
     """
-    whole = RowForm(plan, graph, row_width(graph, stored, plan))
-    if not isinstance(plan.length, int) or not SHIFTED_ROW <= plan.length <= REGISTER_ROW:
-        return whole
     if any(len(key.owner.owner.results) > 1 for key in plan.keys):
-        return whole
+        return None
     width = row_width(graph, stored, plan, shifted=True)
     otherwise = _others(_probe(graph, stored, plan, width, shifted=True), plan.length, width)
-    return RowForm(plan, graph, width, True) if width > 2 * max(1, otherwise) * whole.width else whole
+    return RowForm(plan, graph, width, True) if width > 2 * max(1, otherwise) * whole else None
 
 
-def _others(probe: Probe, length: int, width: int) -> int:
+def _others(probe: Probe, length: Dim, width: int) -> int:
     """How many loads of vectors are at other places in those than the row's own elements."""
     begins = {"c": width * dims.symbol("w") - length * dims.symbol("r")}
     firsts = {(a, dims.substitute(o, {**begins, LANE: 0})) for a, o in probe.loads if LANE in dims.symbols(o)}

@@ -19,8 +19,8 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ...loops.loop_nest import Loop, Space
 from ..gpu_kernel import GpuKernel, element_bytes
+from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
-from ..thread_values import LANE, divisible
 from ..unaligned_loads import MANY_PARTS, VECTOR_BYTES
 from .stored import Stored
 from .tile_stores import RunStores, ShiftedStores, TileStores

@@ -16,7 +16,8 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ..thread_values import LANE, ThreadValues
+from ..lane_places import LANE
+from ..thread_values import ThreadValues
 from .row_values import Piece, Row
 
 
@@ -26,13 +27,13 @@ class ShiftedRow(Row):
     `unroll` vectors for each of `threads` threads are as many as a row may have.
     """
 
-    def __init__(self, ev: ThreadValues, threads: int, lane: ir.Value, unroll: int, length: int, start: Dim):
+    def __init__(self, ev: ThreadValues, threads: int, lane: ir.Value, unroll: int, length: Dim, start: Dim):
         b, width = ev.b, ev.width
         first = b.bind("first", b.dim(dims.ceildiv(start, width)))
         self.skipped = width * first - start  # elements before the first vector
         self.length, self.values = length, ev
         vectors = b.binary("arith.divui", b.dim(length - self.skipped), b.constant(width, b.index))
-        count, least = b.bind("vectors", vectors), (length - (width - 1)) // width
+        count, least = b.bind("vectors", vectors), (length - (width - 1)) // width if isinstance(length, int) else 0
         super().__init__(ev.stage, threads, lane, count, unroll, least=least)
         self.names = [self._column(f"c{u}", name) for u, name in enumerate(self.names)]
         self._has_element = self._bind_element()
@@ -60,8 +61,8 @@ class ShiftedRow(Row):
         return inside
 
     def column(self, ev: ThreadValues, name: str) -> Dim:
-        end = ev.width * self.threads * (self.names.index(name) + 1)
-        ev.ranges.add(name, min(self.length - (ev.width - 1), end))
+        end, most = ev.width * self.threads * (self.names.index(name) + 1), self.length - (ev.width - 1)
+        ev.ranges.add(name, min(most, end) if isinstance(most, int) else most)
         return dims.symbol(name) + dims.symbol(LANE)
 
     def pieces(self, ev: ThreadValues) -> list[Piece]:

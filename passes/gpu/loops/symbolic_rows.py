@@ -1,23 +1,26 @@
 """Rows whose length `n` is known when they are launched: a stage for each way to take them, of which one runs.
 
 short     whole vectors, up to SHORT elements: a wave a row, in registers
-others    a block a row: by vectors where n is a multiple of their lanes, else element by element; vectors in registers,
-          up to HELD or (another stage, with fewer blocks at a time) MOST_HELD elements a thread: each loop reads longer
-          rows again
+others    a block a row: by vectors where n is a multiple of their lanes, else by those that rows begin anywhere in
+          (shifted_rows.py), or element by element; vectors in registers, up to HELD or (another stage, with fewer blocks
+          at a time) MOST_HELD elements a thread: each loop reads longer rows again
 
 A grid is an expression over sizes, and a stage whose grid is empty is not launched: `when` of RowStage is 0 or 1.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
 from ..gpu_kernel import GpuKernel
 from ..probe import MOST_LANES
-from .emit_rows import RowForm, RowPlan, RowStage, row_width
+from .emit_rows import SHIFTED_ROW, RowForm, RowPlan, RowStage, row_width, shifted_form
 from .stored import Stored
 
 SHORT = 1024  # elements
@@ -35,26 +38,45 @@ def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None
         _divide(rows, given, wide)
         rows.write(wide, SHORT // (kernel.wave * wide.width))
         rows.stage.finish()
-    long = _is_long(plan.length) if wide is not None and _is_held(plan) else 0
-    _emit_blocks(RowStage(kernel, stored, plan.count, THREADS, 1 - short - long), given, wide, HELD)
+    long = _is_long(plan.length, wide.width) if wide is not None and _is_held(plan) else 0
+    blocks = _Blocks(given, wide, shifted_form(kernel.graph, stored, plan, 1) if given.width == 1 else None)
+    blocks.emit(RowStage(kernel, stored, plan.count, THREADS, 1 - short - long), HELD)
     if long != 0:
-        _emit_blocks(RowStage(kernel, stored, plan.count, THREADS, long), given, wide, MOST_HELD)
+        blocks.emit(RowStage(kernel, stored, plan.count, THREADS, long), MOST_HELD)
 
 
-def _emit_blocks(rows: RowStage, given: RowForm, wide: RowForm | None, held: int) -> None:
-    """A row for each block of the stage, whose threads may hold `held` elements of it."""
-    if wide is None or wide is given:
-        _write(rows, given, held)
-    else:
-        whole = _divide(rows, given, wide)
-        write = lambda form: _write(rows, form, held)
-        rows.stage.b.branch(whole, [], lambda: write(wide), lambda: write(given))
-    rows.stage.finish()
+@dataclass
+class _Blocks:
+    """The forms of a row for a block: as it is known, as whole vectors, and as vectors that it begins anywhere in."""
+
+    given: RowForm
+    wide: RowForm | None
+    shifted: RowForm | None
+
+    def emit(self, rows: RowStage, held: int) -> None:
+        """Write a stage whose threads may hold `held` elements of a row."""
+        given, wide = self.given, self.wide
+        if wide is None or wide is given:
+            _write(rows, given, held)
+        else:
+            whole = _divide(rows, given, wide)
+            rows.stage.b.branch(whole, [], lambda: _write(rows, wide, held), lambda: self._others(rows, held))
+        rows.stage.finish()
+
+    def _others(self, rows: RowStage, held: int) -> list[ir.Value]:
+        """Rows that are no whole vectors: not the shortest ones, where a thread's element beside its vectors is much."""
+        given, shifted, b = self.given, self.shifted, rows.stage.b
+        if shifted is None:
+            return _write(rows, given, held)
+        size, least = b.dim(given.plan.length), b.constant(SHIFTED_ROW, b.index)
+        fits = b.value("arith.andi", (_less(b, least, size), _fits(rows, shifted, held)), b.i1)
+        unroll = -(-held // shifted.width)
+        return b.branch(fits, [], lambda: rows.write(shifted, unroll), lambda: rows.write(given, 0))
 
 
-def _is_long(length: Dim) -> Dim:
-    """1 for more elements than THREADS hold, and for none, of which nobody must load a first one; else 0."""
-    return 1 - dims.dim_min(1, length) * (1 - dims.dim_min(1, dims.floordiv(length - 1, THREADS * HELD)))
+def _is_long(length: Dim, width: int) -> Dim:
+    """1 for more vectors than THREADS hold, and for none, of which nobody must load a first one; else 0."""
+    return 1 - dims.dim_min(1, length) * (1 - dims.dim_min(1, dims.floordiv(length, THREADS * HELD + width)))
 
 
 def _is_held(plan: RowPlan) -> bool:
@@ -102,7 +124,16 @@ def _write(rows: RowStage, form: RowForm, held: int) -> list[ir.Value]:
     unroll = -(-held // form.width)
     if held == HELD:
         return rows.write(form, unroll)
+    fits = _fits(rows, form, held)
+    return rows.stage.b.branch(fits, [], lambda: rows.write(form, unroll), lambda: rows.write(form, 0))
+
+
+def _fits(rows: RowStage, form: RowForm, held: int) -> ir.Value:
+    """True for rows of some elements, whose vectors the threads can hold."""
     b = rows.stage.b
-    more, most = b.dim(form.plan.length - 1), b.constant(held * rows.threads, b.index)
-    fits = b.value("arith.cmpi", (more, most), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= most
-    return b.branch(fits, [], lambda: rows.write(form, unroll), lambda: rows.write(form, 0))
+    more, most = b.dim(form.plan.length - 1), b.constant(held * rows.threads + form.width - 1, b.index)
+    return b.value("arith.cmpi", (more, most), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= most
+
+
+def _less(b: LoopsBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    return b.value("arith.cmpi", (x, y), b.i1, predicate=b.number(2, b.i64))

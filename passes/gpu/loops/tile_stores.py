@@ -18,7 +18,8 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import element_bytes
-from ..thread_values import LANE, ThreadValues
+from ..lane_places import LANE
+from ..thread_values import ThreadValues
 from .turned_tile import Block, Tile
 
 

@@ -153,7 +153,7 @@ def _loader(block: Block, tile: Tile, x: ir.Value) -> Callable[[Dim], ir.Value]:
 
         def shifted(position: Dim) -> ir.Value:
             at = dims.floordiv(tile.rest + block.top + tile.step * position, width) + number
-            return aligned_load(b, buffer, b.dim(width * at))
+            return aligned_load(b, buffer, ir.MemRefType(buffer.type).shape[0], b.dim(width * at))
 
         return shifted
     local = b.binary("arith.muli", x, b.constant(width, b.index))

@@ -19,7 +19,8 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, element_bytes
-from ..thread_values import ThreadValues, divisible
+from ..lane_places import divisible
+from ..thread_values import ThreadValues
 from .conv_product import PatchRows, Window
 from .epilogue import Epilogue
 from .problem import Product

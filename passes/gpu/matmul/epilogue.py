@@ -22,7 +22,8 @@ from ...loops.evaluate_walk import Index, Known
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage
 from ..hopper.ptx import Ptx
-from ..thread_values import LANE, ThreadValues, divisible
+from ..lane_places import LANE, divisible
+from ..thread_values import ThreadValues
 from .problem import Product
 from .unaligned_rows import UnalignedRows
 

@@ -28,9 +28,10 @@ from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
 from ..hopper.tma import Matrix, find_matrix
 from ..hopper.wgmma import ROW_BYTES
+from ..lane_places import LANE, divisible
 from ..loops.stored import Stored
 from ..probe import Probe
-from ..thread_values import LANE, ThreadValues, divisible
+from ..thread_values import ThreadValues
 from .conv_product import PatchRows
 from .patch_rows import emit_patch_rows
 from .problem import Product, Side, Strides

@@ -28,7 +28,7 @@ from ...loops.strided_view import View
 from ..gpu_kernel import GpuStage
 from ..hopper.tma import ALIGN_BYTES
 from ..hopper.wgmma import ROW_BYTES
-from ..thread_values import divisible
+from ..lane_places import divisible
 from .conv_product import PatchRows, Window
 from .problem import Product
 

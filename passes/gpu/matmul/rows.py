@@ -16,7 +16,8 @@ from ...loops.index_algebra import Ranges
 from ..block_reduce import shuffle_xor
 from ..gpu_kernel import WARP, GpuKernel
 from ..hopper.ptx import Ptx
-from ..thread_values import ThreadValues, divisible
+from ..lane_places import divisible
+from ..thread_values import ThreadValues
 from .epilogue import Epilogue
 from .problem import Product
 

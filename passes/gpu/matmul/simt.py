@@ -22,8 +22,9 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ...loops.loops_builder import LoopsBuilder
 from ..gpu_kernel import GpuKernel, element_bytes
+from ..lane_places import divisible
 from ..probe import Probe
-from ..thread_values import ThreadValues, divisible
+from ..thread_values import ThreadValues
 from .epilogue import Epilogue
 from .problem import Product, Side
 

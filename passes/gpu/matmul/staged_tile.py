@@ -21,7 +21,7 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ..ampere.warp import LINE, Warp
 from ..hopper.ptx import Ptx
-from ..thread_values import divisible
+from ..lane_places import divisible
 from .operands import Operand
 
 BLOCK = 16  # rows of a block

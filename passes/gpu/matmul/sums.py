@@ -16,7 +16,8 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel
 from ..hopper.ptx import Ptx, round_up
-from ..thread_values import ThreadValues, divisible
+from ..lane_places import divisible
+from ..thread_values import ThreadValues
 from .epilogue import Epilogue, Limits
 from .problem import Product
 

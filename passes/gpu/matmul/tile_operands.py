@@ -25,10 +25,11 @@ from ....dialects.dims import Dim, Expr
 from ...loops.evaluate_walk import Walk
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage, element_bytes
+from ..lane_places import LANE
 from ..loops.stored import Stored
 from ..probe import Probe, choose_width
 from ..scalar_bases import ScalarBases
-from ..thread_values import LANE, ThreadValues
+from ..thread_values import ThreadValues
 from .conv_product import Patches
 from .problem import Product, Side
 

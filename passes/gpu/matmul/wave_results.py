@@ -12,9 +12,9 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage
+from ..lane_places import LANE
 from ..loops.stored import Stored
 from ..probe import Probe, choose_width
-from ..thread_values import LANE
 from .epilogue import Epilogue
 from .matrix_units import Unit
 from .problem import Product
