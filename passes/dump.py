@@ -48,11 +48,10 @@ class Dump:
             if changed:
                 text = str(ir.Module.parse(bytecode, context))
                 name = file_name(step.partition("{")[0])
-                (folder / f"{number:02}_{name}.mlir").write_text(f"// {self._label} after {step}\n{text}\n")
+                _write(folder / f"{number:02}_{name}.mlir", f"// {self._label} after {step}\n{text}\n")
             lines.append(f"{number:02}  {step + ('' if changed else ' (unchanged)'):60}  {seconds * 1e3:8.2f} ms\n")
             number, last = number + 1, bytecode
-        with open(folder / "index.txt", "a") as index:
-            index.writelines(lines)
+        _write(folder / "index.txt", "".join(lines), "a")
         self._counts[self._label] = number
         self._pending = []
 
@@ -60,7 +59,17 @@ class Dump:
         """Write a further text of the module `label`, such as its assembly."""
         folder = self.directory / file_name(label)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(content)
+        _write(folder / name, content)
+
+
+def _write(path: Path, text: str, mode: str = "w") -> None:
+    """Write a file; what fails names it, which a full disk does not."""
+    try:
+        with open(path, mode) as file:
+            file.write(text)
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def file_name(text: str) -> str:

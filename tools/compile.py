@@ -82,7 +82,7 @@ def write_artifact(
         plain=plain,
         verify="each" if observing["verify_each"] else "boundaries",
         dump_dir=observing["dump_ir"],
-        time_passes=observing["time_passes"],
+        time_passes=observing["time_passes"] or bool(observing["print_after"]),
         print_after=observing["print_after"],
     )
     for target in targets:  # what is wrong in the command is said before minutes of compilation
@@ -102,8 +102,7 @@ def write_artifact(
         for name, facts in program.manifest["kernels"].items():
             if facts["reason"]:
                 click.echo(f"lamina: warning: kernel '{name}' is plain for {target}: {facts['reason']}", err=True)
-    if options.time_passes:
-        click.echo(times.table(), err=True)
+    report(times, **observing)
     click.echo(f"{output}: {bytes_text(Path(output).stat().st_size)} for {', '.join(targets)}", err=True)
 
 
@@ -130,7 +129,7 @@ def write_level(file, target, output, start, stop, kernel, plain, numerics, is_m
             Path(output).write_text(result)
     else:
         click.echo(result, nl=not result.endswith("\n"))
-    report(observer)
+    report(observer.times, **observing)
 
 
 def read_model(file: str) -> tuple[Graph, dict[str, Any], dict[str, Any]]:

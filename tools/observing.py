@@ -13,6 +13,7 @@ from .aside import entered
 
 if TYPE_CHECKING:
     from ..passes.pass_manager import Observer
+    from ..passes.pass_times import PassTimes
 
 
 def _check_names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,7 +72,7 @@ def observer_of(
 
     return Observer(
         verify="each" if verify_each else "boundaries",
-        times=PassTimes() if time_passes else None,
+        times=PassTimes() if time_passes or print_after else None,  # it tells what ran, too
         dump=Dump(dump_ir) if dump_ir else None,
         print_after=frozenset(print_after),
         on_print=lambda step, text: click.echo(f"// after {step}\n{text}", err=True),
@@ -81,7 +82,16 @@ def observer_of(
     )
 
 
-def report(observer: Observer) -> None:
-    """Print what the observer measured."""
-    if observer.times:
-        click.echo(observer.times.table(), err=True)
+def report(times: PassTimes | None, time_passes: bool, print_after: tuple[str, ...], **_others: Any) -> None:
+    """Print what passes took, if that was asked for, and name those that should have been printed after but did not run."""
+    if not times:
+        return
+    if time_passes:
+        click.echo(times.table(), err=True)
+    words = {name: name.removeprefix("lamina-") for name in times.seconds}
+    for name in print_after:
+        if name not in words:
+            near = difflib.get_close_matches(name.removeprefix("lamina-"), list(dict.fromkeys(words.values())), 3)
+            meant = ", ".join(ran for word in near for ran in words if words[ran] == word)
+            hint = f"did you mean {meant}?" if near else "--time-passes lists those that did"
+            click.echo(f"lamina: warning: no pass '{name}' ran, and nothing is printed after it; {hint}", err=True)

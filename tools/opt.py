@@ -55,7 +55,7 @@ def run_passes(file, passes, run_reproducer, output, generic, locations, observi
             Path(output).write_text(printed if printed.endswith("\n") else printed + "\n")
     else:
         click.echo(printed, nl=not printed.endswith("\n"))
-    report(observer)
+    report(observer.times, **observing)
 
 
 def list_passes() -> str:

@@ -7,6 +7,8 @@ import sys
 import pytest
 from support.hang import HANG
 
+from lamina.dialects.record import Graph, TensorType
+
 KERNEL = """
 #m = affine_map<(d0, d1) -> (d0, d1)>
 #r = affine_map<(d0, d1) -> (d1)>
@@ -125,10 +127,43 @@ def test_opt_times_and_prints_to_standard_error(lamina):
     assert "// after" not in done.stdout
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full disk")
+needs_full_disk = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full disk")
+
+
+@needs_full_disk
 @pytest.mark.parametrize("command", [("opt", "k.mlir", "-p", "cse"), ("compile", "k.mlir", "--to", "loops")])
 def test_a_full_disk_is_named(lamina, command):
     assert lamina(*command, "-o", "/dev/full", status=1).stderr == "lamina: error: /dev/full: No space left on device\n"
+
+
+@needs_full_disk
+def test_a_full_disk_is_named_below_a_dump(lamina, tmp_path):
+    (tmp_path / "out" / "k").mkdir(parents=True)
+    (tmp_path / "out" / "k" / "00_input.mlir").symlink_to("/dev/full")
+    error = lamina("opt", "k.mlir", "-p", "cse", "--dump-ir", "out", status=1).stderr
+    assert error == "lamina: error: out/k/00_input.mlir: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("canonicalise", "did you mean canonicalize?"),
+        ("case", "did you mean cse, lamina-cse?"),
+        ("lamina-reinplace", "--time-passes lists those that did"),  # there is one, but not in this pipeline
+    ],
+)
+def test_print_after_a_pass_that_does_not_run(lamina, name, hint):
+    error = lamina("opt", "k.mlir", "-p", "cse,lamina-cse,canonicalize", "--print-after", name).stderr
+    assert error == f"lamina: warning: no pass '{name}' ran, and nothing is printed after it; {hint}\n"
+
+
+def test_print_after_a_pass_that_no_kernel_of_a_model_runs(lamina, tmp_path):
+    graph = Graph()
+    graph.add_output(graph.add("relu", graph.add_input("x", TensorType("f32", (8,)))))
+    (tmp_path / "g.json").write_text(graph.to_json())
+    error = lamina("compile", "g.json", "--print-after", "emit-loop", "--print-after", "lamina-cse").stderr
+    assert "// after lamina-cse" in error and "calls  pass" not in error
+    assert "no pass 'emit-loop' ran, and nothing is printed after it; did you mean lamina-emit-loops" in error
 
 
 def test_print_after_a_misspelt_pass(lamina):
