@@ -7,8 +7,9 @@ differ in the table alone and nothing is imported.
     @launch_perform  all work of a call on a stream:
       @launch_arena    the buffers of the arena
       @launch_maps     descriptors of tensors that have moved
-      @launch_walk     one of the driver's launch functions or a copy for each step, where its grid is not empty
-      @launch_replay   or the graph of the steps; nodes whose pointers differ from the last call's are set first
+      @launch_enqueue  without the GIL, one of:
+        @launch_walk     one of the driver's launch functions or a copy for each step, where its grid is not empty
+        @launch_replay   the graph of the steps; nodes whose pointers differ from the last call's are set first
 
 They return the driver's code: 0, or the first error's. The entry defines who the memory comes from:
 
@@ -30,7 +31,7 @@ _Slot = Callable[..., str]  # load_slot of one table
 def launch_ir(slots: Mapping[str, int]) -> str:
     """The functions, for tables with these slots."""
     slot = partial(load_slot, slots)
-    return "".join(make(slot) for make in (_quiet, _arena, _maps, _step, _walk, _nodes, _replay, _perform))
+    return "".join(make(slot) for make in (_quiet, _arena, _maps, _step, _walk, _nodes, _replay, _enqueue, _perform))
 
 
 def _quiet(slot: _Slot) -> str:
@@ -231,13 +232,37 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
 
+def _enqueue(slot: _Slot) -> str:
+    """The graph of a call if there is one and %stream is not being captured, else its steps."""
+    return f"""
+define internal i32 @launch_enqueue(ptr %t, ptr %buffers, ptr %stream) nounwind {{
+  %mode = alloca i32
+  {slot("graph", "graph")}
+  %has = icmp ne ptr %graph, null
+  br i1 %has, label %asks, label %direct
+asks:
+  {slot("capturing", "is_capturing")}
+  store i32 0, ptr %mode
+  %cc = call i32 %capturing(ptr %stream, ptr %mode)
+  %m = load i32, ptr %mode
+  %free = icmp eq i32 %m, 0
+  br i1 %free, label %graphed, label %direct
+graphed:
+  %r0 = call i32 @launch_replay(ptr %t, ptr %buffers, ptr %stream)
+  ret i32 %r0
+direct:
+  %r1 = call i32 @launch_walk(ptr %t, ptr %buffers, ptr %stream)
+  ret i32 %r1
+}}
+"""
+
+
 def _perform(slot: _Slot) -> str:
     return f"""
 ; all work of a call on %stream; the caller holds the word `busy`
 define internal i32 @launch_perform(ptr %t, ptr %buffers, ptr %stream) nounwind {{
 entry:
   %block = alloca [2 x ptr]
-  %mode = alloca i32
   {slot("bytes", "arena_bytes", "i64")}
   %some = icmp ne i64 %bytes, 0
   br i1 %some, label %reserve, label %put
@@ -259,28 +284,11 @@ ready:
   {slot("save", "save_thread")}
   {slot("restore", "restore_thread")}
   %state = call ptr %save()
-  {slot("graph", "graph")}
-  %has = icmp ne ptr %graph, null
-  br i1 %has, label %asks, label %direct
-asks:
-  {slot("capturing", "is_capturing")}
-  store i32 0, ptr %mode
-  %cc = call i32 %capturing(ptr %stream, ptr %mode)
-  %m = load i32, ptr %mode
-  %free = icmp eq i32 %m, 0
-  br i1 %free, label %graphed, label %direct
-graphed:
-  %r0 = call i32 @launch_replay(ptr %t, ptr %buffers, ptr %stream)
-  br label %back
-direct:
-  %r1 = call i32 @launch_walk(ptr %t, ptr %buffers, ptr %stream)
-  br label %back
-back:
-  %r = phi i32 [%r0, %graphed], [%r1, %direct]
+  %r = call i32 @launch_enqueue(ptr %t, ptr %buffers, ptr %stream)
   call void %restore(ptr %state)
   br label %release
 release:
-  %result = phi i32 [%placed, %put], [%r, %back]
+  %result = phi i32 [%placed, %put], [%r, %ready]
   br i1 %some, label %free_arena, label %done
 free_arena:
   call void @arena_give(ptr %t, ptr %stream, ptr %block)

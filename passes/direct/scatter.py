@@ -7,7 +7,8 @@ Positions that differ in a dim other than `dim` never meet, so they are the work
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 
 from mlir import ir
 
@@ -19,88 +20,104 @@ from .kernel import DirectKernel, Scalars, around, grain
 
 def scatter(k: DirectKernel) -> tuple[Dim, Dim]:
     """`y[…, index[i], …] = combine(y[…, index[i], …], src[i])`."""
-    x, index, src = (k.operands[n] for n in ("x", "index", "src"))
-    shape, updates = k.shape(x), k.shape(index)
+    shape = k.shape(k.operands["x"])
     before, n, after = around(shape, k.attributes["dim"])
     outer, inner = product(before), product(after)
-    d, reduce, dtype = len(before), k.attributes["reduce"], k.dtype(x)
-    count = updates[d] if shape else 1
-    same = k.same_buffer(x, "y")
-    (y,) = k.outputs["y"]
+    count = k.shape(k.operands["index"])[len(before)] if shape else 1
+    same = k.same_buffer(k.operands["x"], "y")
     with segments(k, outer, inner) as (o, low, high):
-        front = k.ranges.delinearize(o, before)
-
-        def place(i: Dim, c: Dim) -> tuple[tuple[Dim, ...], Dim]:
-            """The index of element `i` of column `c`, and its flat position in `x`."""
-            back = k.ranges.delinearize(c, after)
-            return ((*front, i, *back) if shape else ()), (o * n + i) * inner + c
-
-        def copy() -> None:
-            with k.loop(n) as i, k.loop(inner, low, high) as c:
-                at, flat = place(i, c)
-                k.put(y, flat, k.read(x, at))
-
-        unless(k, same, copy)
+        columns = _Columns(k, before, n, after, inner, o, low, high)
+        unless(k, same, columns.copy)
         if not k.attributes["include_self"]:
-            with k.loop(count) as m, k.loop(inner, low, high) as c:
-                _update(
-                    k,
-                    index,
-                    place(m, c)[0],
-                    d,
-                    shape,
-                    updates,
-                    lambda at, c=c: k.put(y, place(at, c)[1], _identity(k, reduce, dtype)),
-                )
-
-        def write(at: Dim, here: tuple[Dim, ...], c: Dim) -> None:
-            flat = place(at, c)[1]
-            new = k.read(src, here)
-            if reduce != "none":
-                new = combine(k.s, reduce, k.load(y, flat, dtype), new)
-            k.put(y, flat, new)
-
-        whole = all(a == u for a, u in zip(after, updates[d + 1 :])) if shape else False
+            with k.loop(count) as m, columns.each() as c:
+                columns.update(m, c, lambda at, c=c: columns.clear(at, c))
         with k.loop(count) as m:
-            if whole and not k.depends(index, lambda c: place(m, c)[0]):
-                # one position for the whole row: it is checked once, and the row is written by a plain loop
+            if columns.share_a_position(m):
+                # it is checked once, and the row is written by a plain loop
                 def write_row(at: Dim, m: Dim = m) -> None:
-                    with k.loop(inner, low, high) as c:
-                        write(at, place(m, c)[0], c)
+                    with columns.each() as c:
+                        columns.write(at, m, c)
 
-                _update(k, index, place(m, 0)[0], d, shape, updates, write_row)
+                columns.update(m, 0, write_row)
             else:
-                with k.loop(inner, low, high) as c:
-                    here = place(m, c)[0]
-                    _update(k, index, here, d, shape, updates, lambda at, here=here, c=c: write(at, here, c))
+                with columns.each() as c:
+                    columns.update(m, c, lambda at, m=m, c=c: columns.write(at, m, c))
     return outer * inner, grain(n + count * 2)
 
 
-def _update(
-    k: DirectKernel,
-    index: ir.Value,
-    here: Sequence[Dim],
-    d: int,
-    shape: Sequence[Dim],
-    updates: Sequence[Dim],
-    write: Callable[[Dim], None],
-) -> None:
-    """Call `write(position)` for update `here` if it exists and its position is in range."""
-    inside: ir.Value | None = None
-    for axis, (size, limit) in enumerate(zip(shape, updates)):
-        if axis != d and size != limit:
-            ok = k.s.lt(Scalar(k.b.dim(here[axis]), "index"), Scalar(k.b.dim(limit), "index")).value
-            inside = ok if inside is None else k.b.value("arith.andi", (inside, ok), k.b.i1)
+@dataclass(frozen=True)
+class _Columns:
+    """Columns `low … high` of `inner` at place `o` of the dims before: each has `n` elements of `x` and their updates."""
 
-    def checked() -> None:
-        check = INDEX_OUT_OF_RANGE if k.attributes["index_error"] else GATHER_OUT_OF_RANGE
-        at, ok = k.valid(k.read(index, here), shape[d] if shape else 1, wrap=False, check=check)
-        k.when(ok, lambda: write(at))
+    k: DirectKernel
+    before: Sequence[Dim]
+    n: Dim
+    after: Sequence[Dim]
+    inner: Dim
+    o: Dim
+    low: ir.Value
+    high: ir.Value
 
-    if inside is None:
-        checked()
-    else:
-        k.when(inside, checked)
+    def each(self) -> AbstractContextManager[Dim]:
+        """A loop over them."""
+        return self.k.loop(self.inner, self.low, self.high)
+
+    def place(self, i: Dim, c: Dim) -> tuple[tuple[Dim, ...], Dim]:
+        """The index of element (or update) `i` of column `c`, and the flat position of the element in `x`."""
+        ranges, flat = self.k.ranges, (self.o * self.n + i) * self.inner + c
+        if not self.k.shape(self.k.operands["x"]):
+            return (), flat
+        return (*ranges.delinearize(self.o, self.before), i, *ranges.delinearize(c, self.after)), flat
+
+    def copy(self) -> None:
+        """`y` begins as `x`."""
+        with self.k.loop(self.n) as i, self.each() as c:
+            at, flat = self.place(i, c)
+            self._put(flat, self.k.read(self.k.operands["x"], at))
+
+    def clear(self, at: Dim, c: Dim) -> None:
+        """Element `at` of column `c` does not count: its first update is to be its value."""
+        dtype = self.k.dtype(self.k.operands["x"])
+        self._put(self.place(at, c)[1], _identity(self.k, self.k.attributes["reduce"], dtype))
+
+    def write(self, at: Dim, m: Dim, c: Dim) -> None:
+        """Update element `at` of column `c` by update `m` of it."""
+        k, flat, reduce = self.k, self.place(at, c)[1], self.k.attributes["reduce"]
+        new = k.read(k.operands["src"], self.place(m, c)[0])
+        if reduce != "none":
+            new = combine(k.s, reduce, k.load(k.outputs["y"][0], flat, k.dtype(k.operands["x"])), new)
+        self._put(flat, new)
+
+    def share_a_position(self, m: Dim) -> bool:
+        """Is the position of update `m` the same in all columns, each of which has it?"""
+        k, index = self.k, self.k.operands["index"]
+        after = k.shape(index)[len(self.before) + 1 :]
+        whole = bool(k.shape(k.operands["x"])) and all(a == u for a, u in zip(self.after, after))
+        return whole and not k.depends(index, lambda c: self.place(m, c)[0])
+
+    def update(self, m: Dim, c: Dim, write: Callable[[Dim], None]) -> None:
+        """Call `write(position)` for update `m` of column `c` if it exists and its position is in range."""
+        k, index, here, d = self.k, self.k.operands["index"], self.place(m, c)[0], len(self.before)
+        shape = k.shape(k.operands["x"])
+        inside: ir.Value | None = None
+        for axis, (size, limit) in enumerate(zip(shape, k.shape(index))):
+            if axis != d and size != limit:
+                ok = k.s.lt(Scalar(k.b.dim(here[axis]), "index"), Scalar(k.b.dim(limit), "index")).value
+                inside = ok if inside is None else k.b.value("arith.andi", (inside, ok), k.b.i1)
+
+        def checked() -> None:
+            check = INDEX_OUT_OF_RANGE if k.attributes["index_error"] else GATHER_OUT_OF_RANGE
+            at, ok = k.valid(k.read(index, here), shape[d] if shape else 1, wrap=False, check=check)
+            k.when(ok, lambda: write(at))
+
+        if inside is None:
+            checked()
+        else:
+            k.when(inside, checked)
+
+    def _put(self, flat: Dim, value: Scalar) -> None:
+        (y,) = self.k.outputs["y"]
+        self.k.put(y, flat, value)
 
 
 @contextmanager
