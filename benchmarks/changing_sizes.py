@@ -37,58 +37,72 @@ SMALL_BERT = ("language.bert_small", {"layers": 1, "width": 64, "vocabulary": 10
 
 def serve(name: str, system: str, options: argparse.Namespace) -> None:
     """The process of one model and system; prints what it found."""
-    import torch
-
     if system == "lamina":
         import lamina.frontend.dynamo  # noqa: F401
-    path, arguments, less = MODELS[name]
-    if options.small:
-        path, arguments = SMALL_BERT if name == "bert" else (path, {**arguments, **less})
-    on_gpu = options.device == "cuda"
-    model, given = make_model(path, {**arguments, "length": 512}, options.device)
-    from models.accuracy import flat
+    print(json.dumps(Served(name, system, options).run(options.new)))
 
-    model.to(torch.bfloat16 if on_gpu else torch.float32)
 
-    def inputs(batch: int, length: int) -> list[Any]:
-        if name == "llama":  # tokens, positions
-            return [given[0][:, :length], given[1][:length]]
-        return [t[:1, :length].expand(batch, length).contiguous() for t in given]
+class Served:
+    """One model under one system, with all that its calls have shown."""
 
-    def timed(function: Callable[..., Any], given: Sequence[Any]) -> tuple[float, float, list[Any]]:
-        """Seconds until the call returns, and until its work is done; the outputs."""
+    def __init__(self, name: str, system: str, options: argparse.Namespace):
+        import torch
+
+        path, arguments, less = MODELS[name]
+        if options.small:
+            path, arguments = SMALL_BERT if name == "bert" else (path, {**arguments, **less})
+        self.torch, self.name, self.on_gpu = torch, name, options.device == "cuda"
+        self.model, self.given = make_model(path, {**arguments, "length": 512}, options.device)
+        self.model.to(torch.bfloat16 if self.on_gpu else torch.float32)
+        self.compiled, self.apart = torch.compile(self.model, backend=system), 0.0
+
+    def run(self, new: int) -> dict[str, float]:
+        """Call with the first sizes, then with `new` ones, twice."""
+        compiling, times = 0.0, dict[str, list[float]]()
+        with self.torch.no_grad():
+            for batch, length in FIRST:
+                _, (_, seconds) = self.compare(batch, length)
+                compiling += seconds
+            graphs = self.graphs()
+            for seen in ("new", "again"):
+                for n in range(new):
+                    for which, (host, seconds) in zip(("eager", seen), self.compare(2 + n % 3, 100 + 3 * n)):
+                        times.setdefault(f"{which} host", []).append(host)
+                        times.setdefault(which, []).append(seconds)
+        medians = {key: statistics.median(values) * 1e3 for key, values in times.items()}
+        later = self.graphs() - graphs
+        return {"graphs": graphs, "later": later, "compiling": compiling, "apart": self.apart, **medians}
+
+    def compare(self, batch: int, length: int) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Eager's seconds for these sizes and the system's, each on the host and until the work is done."""
+        args = self.inputs(batch, length)
+        *eager, expected = self.timed(self.model, args)
+        expected = [t.clone() for t in expected]  # before a cache is written again
+        *ours, found = self.timed(self.compiled, args)
+        apart = max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, expected, strict=True))
+        self.apart = max(self.apart, apart)
+        return (eager[0], eager[1]), (ours[0], ours[1])
+
+    def inputs(self, batch: int, length: int) -> list[Any]:
+        """Arguments of these sizes."""
+        if self.name == "llama":  # tokens, positions
+            return [self.given[0][:, :length], self.given[1][:length]]
+        return [t[:1, :length].expand(batch, length).contiguous() for t in self.given]
+
+    def timed(self, function: Callable[..., Any], args: Sequence[Any]) -> tuple[float, float, list[Any]]:
+        """Seconds until a call returns, and until its work is done; the outputs."""
+        from models.accuracy import flat
+
         start = time.perf_counter()
-        out = function(*given)
+        out = function(*args)
         host = time.perf_counter() - start
-        if on_gpu:
-            torch.cuda.synchronize()
+        if self.on_gpu:
+            self.torch.cuda.synchronize()
         return host, time.perf_counter() - start, flat(out)
 
-    def compare(ours: list[Any], eager: list[Any]) -> float:
-        return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, eager, strict=True))
-
-    compiled, apart, first = torch.compile(model, backend=system), 0.0, 0.0
-    with torch.no_grad():
-        for batch, length in FIRST:
-            args = inputs(batch, length)
-            expected = [t.clone() for t in flat(model(*args))]
-            _, seconds, out = timed(compiled, args)
-            first += seconds
-            apart = max(apart, compare(out, expected))
-        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-        times: dict[str, list[float]] = {}
-        for seen in ("new", "again"):
-            for n in range(options.new):
-                args = inputs(2 + n % 3, 100 + 3 * n)
-                expected = timed(model, args)
-                found = timed(compiled, args)
-                apart = max(apart, compare(found[2], expected[2]))
-                for which, values in (("eager", expected), (seen, found)):
-                    times.setdefault(f"{which} host", []).append(values[0])
-                    times.setdefault(which, []).append(values[1])
-    more = torch._dynamo.utils.counters["stats"]["unique_graphs"] - graphs
-    medians = {key: statistics.median(values) * 1e3 for key, values in times.items()}
-    print(json.dumps({"graphs": graphs, "later": more, "compiling": first, "apart": apart, **medians}))
+    def graphs(self) -> int:
+        """The graphs that Dynamo has compiled."""
+        return self.torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 def row(name: str, system: str, found: dict[str, float]) -> str:
