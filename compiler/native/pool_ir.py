@@ -44,21 +44,23 @@ declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 
-define internal i1 @spin(ptr %at, i64 %value) nounwind {{
+; looks at a word for a while, until it is (%equal) or is not %value
+define internal void @spin(ptr %at, i64 %value, i1 %equal) nounwind {{
 entry:
   br label %look
 look:
   %i = phi i64 [ 0, %entry ], [ %j, %again ]
   %now = load atomic i64, ptr %at acquire, align 8
-  %changed = icmp ne i64 %now, %value
-  br i1 %changed, label %out, label %again
+  %same = icmp eq i64 %now, %value
+  %found = icmp eq i1 %same, %equal
+  br i1 %found, label %out, label %again
 again:
   {pause}
   %j = add i64 %i, 1
   %go = icmp ult i64 %j, {spin}
   br i1 %go, label %look, label %out
 out:
-  ret i1 %changed
+  ret void
 }}
 
 define internal ptr @pool_worker(ptr %pool) nounwind {{
@@ -67,7 +69,7 @@ entry:
   br label %idle
 idle:
   %seen = phi i64 [ 0, %entry ], [ %generation, %finished ]
-  %ready = call i1 @spin(ptr %generation.at, i64 %seen)
+  call void @spin(ptr %generation.at, i64 %seen, i1 false)
   %locked = call i32 @pthread_mutex_lock(ptr %pool)
   br label %check
 check:
@@ -114,18 +116,7 @@ start:
   %woken = call i32 @pthread_cond_broadcast(ptr %wake.at)
   %unlocked = call i32 @pthread_mutex_unlock(ptr %pool)
   call void @work(ptr %state)
-  br label %spin
-spin:
-  %i = phi i64 [ 0, %start ], [ %j, %again ]
-  %now = load atomic i64, ptr %left.at acquire, align 8
-  %finished = icmp eq i64 %now, 0
-  br i1 %finished, label %lock, label %again
-again:
-  {pause}
-  %j = add i64 %i, 1
-  %go = icmp ult i64 %j, {spin}
-  br i1 %go, label %spin, label %lock
-lock:
+  call void @spin(ptr %left.at, i64 0, i1 true)
   %relocked = call i32 @pthread_mutex_lock(ptr %pool)
   br label %check
 check:
