@@ -121,4 +121,5 @@ INTRINSICS: dict[str, Any] = {
     "llvm.nvvm.ex2.approx.ftz.f": FUNCTIONS["exp2"],
     "llvm.nvvm.lg2.approx.ftz.f": FUNCTIONS["log2"],
     "llvm.nvvm.rcp.approx.ftz.f": _wide(lambda x: 1 / x),
+    "llvm.nvvm.div.full": _wide(lambda a, b: a / b),
 }

@@ -281,7 +281,7 @@ class _Stage(WarpInstructions):
 
     def _llvm_call_intrinsic(self, op: ir.Operation, mask: np.ndarray) -> None:
         name = ir.StringAttr(op.attributes["intrin"]).value
-        self.env[op.results[0]] = INTRINSICS[name](self.env[op.operands[0]])
+        self.env[op.results[0]] = INTRINSICS[name](*(self.env[v] for v in op.operands))
 
     def _arith_constant(self, op: ir.Operation, mask: np.ndarray) -> None:
         attribute, type = op.attributes["value"], op.results[0].type
