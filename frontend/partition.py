@@ -3,7 +3,8 @@
     classify(gm)  ->  {node: reason}    nodes that must run in eager, by trying every converter once
     schedule(gm, eager)  ->  [Step]     alternating compiled and eager steps in an order that keeps dependences,
                                         the mutual order of effects (random numbers, asserts, prints), and mutations
-                                        after everything that came before them
+                                        after everything that came before them; a compiled step is two of them where
+                                        that frees a large tensor early (early_release.py)
 
 The schedule keeps two queues of ready nodes, and leaves one kind only when it runs dry: 1-4 ms for 1400 nodes, where
 torch's CapabilityBasedPartitioner is quadratic (0.8 s).
@@ -25,6 +26,7 @@ from . import compat
 from .aten.registry import Unsupported
 from .convert import Context
 from .devices import check_device, check_kernels, device_of
+from .early_release import split
 from .sizes import SizeError
 from .values import NotOurs, buffer_key, layout, storage_owners
 
@@ -158,7 +160,7 @@ def schedule(gm: fx.GraphModule, eager: Collection[fx.Node]) -> list[Step]:
                     done.append(user)
                 elif not waits[user]:
                     release(user)
-    return _delayed(steps)
+    return [Step(s.compiled, nodes) for s in _delayed(steps) for nodes in (split(s.nodes) if s.compiled else [s.nodes])]
 
 
 def _delayed(steps: list[Step]) -> list[Step]:

@@ -2,9 +2,11 @@
 
 import operator
 
+import pytest
 import torch
 from torch import fx
 
+from lamina.frontend.early_release import LARGE
 from lamina.frontend.partition import schedule
 
 aten = torch.ops.aten
@@ -128,3 +130,18 @@ def test_linear_in_the_number_of_nodes():
     gm = graph_of(build)
     steps, _ = orders(gm, {n for n in gm.graph.nodes if n.target is aten.inverse.default})
     assert len(steps) == 1000
+
+
+@pytest.mark.parametrize("name, late, parts", [("logits", False, 2), ("logits", True, 1), ("primals_1", False, 1)])
+def test_a_large_saved_tensor_ends_with_the_part_that_needs_it(name, late, parts):
+    """Before the products of what is made of it; not where it is needed after one, and no argument of the forward pass."""
+
+    def build(g):
+        saved, grad, weight = g.placeholder(name), g.placeholder("tangents_1"), g.placeholder("w")
+        saved.meta["val"] = torch.empty(LARGE // 4, device="meta")
+        first = call(g, aten.mul.Tensor, call(g, aten.exp.default, saved), grad)
+        product = call(g, aten.mm.default, call(g, aten.neg.default, first), weight)
+        return [call(g, aten.mul.Tensor, product, saved if late else weight)]
+
+    steps, _ = orders(graph_of(build), set())
+    assert [len(s.nodes) for s in steps] == ([3, 2] if parts == 2 else [5])
