@@ -381,12 +381,23 @@ def test_symbolic_rows_and_columns():
         (2, 4097),
         (1, 8192),
         (1, 8200),
-    ):  # held up to 4096 by a block, up to 8192 by a larger one
+        (1, 16392),
+    ):  # held up to 4096 by a block, up to 8192 and 16384 by larger ones
         check(g, random(("f32", shape)), 2e-4)
 
 
 # shorter than what is worth it, just so long, as many vectors as a block holds, and as a larger one holds, more, none
-LENGTHS = [(5, 255), (5, 259), (3, 4099), (3, 4103), (3, 4105), (2, 8195), (2, 8209), (3, 1001), (3, 0)]
+LENGTHS = [
+    (5, 255),
+    (5, 259),
+    (3, 4099),
+    (3, 4103),
+    (3, 4105),
+    (2, 8195),
+    (2, 8209),
+    (3, 1001),
+    (3, 0),
+]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])

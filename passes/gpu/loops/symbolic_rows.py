@@ -2,8 +2,8 @@
 
 short     whole vectors, up to SHORT elements: a wave a row, in registers
 others    a block a row: by vectors where n is a multiple of their lanes, else by those that rows begin anywhere in
-          (shifted_rows.py), or element by element; vectors in registers, up to HELD or (another stage, with fewer blocks
-          at a time) MOST_HELD elements a thread: each loop reads longer rows again
+          (shifted_rows.py), or element by element; vectors in registers, of so many threads and elements for each as BLOCKS
+          has, a stage for each size: each loop reads longer rows again
 
 A grid is an expression over sizes, and a stage whose grid is empty is not launched: `when` of RowStage is 0 or 1.
 """
@@ -24,7 +24,7 @@ from .emit_rows import SHIFTED_ROW, RowForm, RowPlan, RowStage, row_width, shift
 from .stored import Stored
 
 SHORT = 1024  # elements
-THREADS, HELD, MOST_HELD = 256, 16, 32  # of another row, and the elements that each may hold
+BLOCKS = (256, 16), (512, 16), (512, 32)  # threads of another row, and the elements that each may hold
 
 
 def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
@@ -38,11 +38,17 @@ def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None
         _divide(rows, given, wide)
         rows.write(wide, SHORT // (kernel.wave * wide.width))
         rows.stage.finish()
-    long = _is_long(plan.length, wide.width) if wide is not None and _is_held(plan) else 0
     blocks = _Blocks(given, wide, shifted_form(kernel.graph, stored, plan, 1) if given.width == 1 else None)
-    blocks.emit(RowStage(kernel, stored, plan.count, THREADS, 1 - short - long), HELD)
-    if long != 0:
-        blocks.emit(RowStage(kernel, stored, plan.count, THREADS, long), MOST_HELD)
+    sizes = BLOCKS if wide is not None and _is_held(plan) else BLOCKS[:1]
+    none = 1 - dims.dim_min(1, plan.length) if len(sizes) > 1 else 0  # rows of which nobody must load a first element
+    left = 1 - short - none
+    for threads, held in sizes[:-1]:
+        assert wide is not None
+        longer = dims.dim_min(1, dims.floordiv(plan.length, threads * held + wide.width))
+        blocks.emit(RowStage(kernel, stored, plan.count, threads, left - longer), held, longer=False)
+        left = longer
+    threads, held = sizes[-1]
+    blocks.emit(RowStage(kernel, stored, plan.count, threads, left + none), held, longer=True)
 
 
 @dataclass
@@ -53,30 +59,25 @@ class _Blocks:
     wide: RowForm | None
     shifted: RowForm | None
 
-    def emit(self, rows: RowStage, held: int) -> None:
-        """Write a stage whose threads may hold `held` elements of a row."""
+    def emit(self, rows: RowStage, held: int, longer: bool) -> None:
+        """Write a stage whose threads may hold `held` elements of a row; `longer`: some rows may have more, or none."""
         given, wide = self.given, self.wide
         if wide is None or wide is given:
-            _write(rows, given, held)
+            _write(rows, given, held, longer)
         else:
             whole = _divide(rows, given, wide)
-            rows.stage.b.branch(whole, [], lambda: _write(rows, wide, held), lambda: self._others(rows, held))
+            rows.stage.b.branch(whole, [], lambda: _write(rows, wide, held, longer), lambda: self._others(rows, held))
         rows.stage.finish()
 
     def _others(self, rows: RowStage, held: int) -> list[ir.Value]:
         """Rows that are no whole vectors: not the shortest ones, where a thread's element beside its vectors is much."""
         given, shifted, b = self.given, self.shifted, rows.stage.b
         if shifted is None:
-            return _write(rows, given, held)
+            return rows.write(given, 0)
         size, least = b.dim(given.plan.length), b.constant(SHIFTED_ROW, b.index)
         fits = b.value("arith.andi", (_less(b, least, size), _fits(rows, shifted, held)), b.i1)
         unroll = -(-held // shifted.width)
         return b.branch(fits, [], lambda: rows.write(shifted, unroll), lambda: rows.write(given, 0))
-
-
-def _is_long(length: Dim, width: int) -> Dim:
-    """1 for more vectors than THREADS hold, and for none, of which nobody must load a first one; else 0."""
-    return 1 - dims.dim_min(1, length) * (1 - dims.dim_min(1, dims.floordiv(length, THREADS * HELD + width)))
 
 
 def _is_held(plan: RowPlan) -> bool:
@@ -117,12 +118,12 @@ def _divide(rows: RowStage, given: RowForm, wide: RowForm) -> ir.Value:
     return b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
 
 
-def _write(rows: RowStage, form: RowForm, held: int) -> list[ir.Value]:
+def _write(rows: RowStage, form: RowForm, held: int, longer: bool) -> list[ir.Value]:
     """Write the results of rows of `form`; threads hold vectors that would be read again, where they can."""
     if form.width == 1 or not _is_held(form.plan):
         return rows.write(form, 0)
     unroll = -(-held // form.width)
-    if held == HELD:
+    if not longer:
         return rows.write(form, unroll)
     fits = _fits(rows, form, held)
     return rows.stage.b.branch(fits, [], lambda: rows.write(form, unroll), lambda: rows.write(form, 0))
