@@ -28,3 +28,14 @@ def make_model(path: str, arguments: Mapping[str, Any], device: str) -> tuple[An
     module, maker = path.split(".")
     with torch.device(device):
         return getattr(getattr(models, module), maker)(**arguments)
+
+
+def zoo_model(name: str) -> tuple[Any, Any]:
+    """A model of the zoo by its name, and its inputs, the same in every process."""
+    import torch
+
+    sys.path[0] = str(EXAMPLES)  # not the scripts' folder, as above
+    from models import ZOO
+
+    torch.manual_seed(0)
+    return ZOO[name]()
