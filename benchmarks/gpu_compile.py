@@ -41,56 +41,67 @@ def serve(name: str, system: str, options: argparse.Namespace) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     import torch
-    from torch.utils import _pytree as pytree
 
     torch.set_grad_enabled(options.train)
-    (path, arguments), less = MODELS[name]
-    made, given = make_model(path, {**arguments, **(less if options.small else {})}, options.device)
-    from models.accuracy import flat
-
-    model = made.to(torch.bfloat16).eval()
-    given = [a.bfloat16() if a.is_floating_point() else a for a in given]
-    on_gpu = options.device == "cuda"
-
-    def call(function: Callable[..., Any]) -> list[torch.Tensor]:
-        """What a call returns and, of a training step, the gradients."""
-        outputs = function(*given)
-        if not options.train:
-            results = flat(outputs)
-        else:
-            model.zero_grad()
-            floats = [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
-            torch.manual_seed(0)
-            torch.autograd.backward(floats, [torch.randn_like(t) for t in floats])
-            results = [p.grad for p in model.parameters() if p.grad is not None]
-        if on_gpu:
-            torch.cuda.synchronize()
-        return results
-
-    def peak(function: Callable[..., Any]) -> float:
-        """MB that a call takes at most."""
-        if not on_gpu:
-            return math.nan
-        torch.cuda.reset_peak_memory_stats()
-        call(function)
-        return torch.cuda.max_memory_allocated() / 1e6
-
-    eager = [t.clone() for t in call(model)]
-    eager_peak = peak(model)
+    called = Called(name, options)
+    eager = [t.clone() for t in called.call(called.model)]
+    eager_peak = called.peak(called.model)
     print("ready", file=answers, flush=True)
     sys.stdin.readline()
     start = time.perf_counter()
     captured = note_capture() if system == "lamina" else [math.nan]
-    compiled = torch.compile(model, backend=system, dynamic=False)
-    results = call(compiled)
+    compiled = torch.compile(called.model, backend=system, dynamic=False)
+    results = called.call(compiled)
     seconds = time.perf_counter() - start
     pairs = [(a, b) for a, b in zip(results, eager, strict=True) if b.is_floating_point()]
     squares = [(float((a - b).float().square().sum()), float(b.float().square().sum())) for a, b in pairs]
     apart = math.sqrt(sum(d for d, _ in squares) / sum(s for _, s in squares))
     del results, pairs
     found = {"seconds": seconds, "capture": captured[0] - start, "apart": apart}
-    found |= {"peak": peak(compiled), "eager": eager_peak}
+    found |= {"peak": called.peak(compiled), "eager": eager_peak}
     print(json.dumps(found), file=answers, flush=True)
+
+
+class Called:
+    """A call of one model in bf16, with its gradients where options say so."""
+
+    def __init__(self, name: str, options: argparse.Namespace):
+        import torch
+
+        (path, arguments), less = MODELS[name]
+        made, given = make_model(path, {**arguments, **(less if options.small else {})}, options.device)
+        self.torch, self.train, self.on_gpu = torch, options.train, options.device == "cuda"
+        self.model = made.to(torch.bfloat16).eval()
+        self.given = [a.bfloat16() if a.is_floating_point() else a for a in given]
+
+    def call(self, function: Callable[..., Any]) -> list[Any]:
+        """What a call of the model, or of one compiled from it, returns and, of a training step, the gradients."""
+        from models.accuracy import flat
+
+        outputs = function(*self.given)
+        results = self.gradients(outputs) if self.train else flat(outputs)
+        if self.on_gpu:
+            self.torch.cuda.synchronize()
+        return results
+
+    def gradients(self, outputs: Any) -> list[Any]:
+        """Those of the parameters from random gradients of the outputs."""
+        from torch.utils import _pytree as pytree
+
+        self.model.zero_grad()
+        leaves = pytree.tree_leaves(outputs)
+        floats = [t for t in leaves if isinstance(t, self.torch.Tensor) and t.requires_grad]
+        self.torch.manual_seed(0)
+        self.torch.autograd.backward(floats, [self.torch.randn_like(t) for t in floats])
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
+
+    def peak(self, function: Callable[..., Any]) -> float:
+        """MB that a call takes at most."""
+        if not self.on_gpu:
+            return math.nan
+        self.torch.cuda.reset_peak_memory_stats()
+        self.call(function)
+        return self.torch.cuda.max_memory_allocated() / 1e6
 
 
 def note_capture() -> list[float]:
