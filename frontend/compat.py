@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -42,6 +41,21 @@ def float8_saturates() -> bool:
     """True if torch makes 448 of what is too large for a float8_e4m3fn; before torch 2.13 that was NaN."""
     with real_tensors():
         return not torch.full((1,), 1e6).to(torch.float8_e4m3fn).isnan().any().item()
+
+
+def in_guarded_forward_mode() -> bool:
+    """True inside `forward_ad.dual_level()`. Dynamo will call what it compiles now at this level only, where it can be told so.
+
+    It guards on the level itself only if the program that it compiles enters one.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._dynamo.guards import GuardBuilder
+        from torch._dynamo.source import GlobalStateSource
+        from torch._guards import TracingContext
+
+        if context := TracingContext.try_get():
+            context.guards_context.dynamo_guards.add(GlobalStateSource().make_guard(GuardBuilder.DUAL_LEVEL))
+    return torch.autograd.forward_ad._current_level >= 0
 
 
 def forward_metadata() -> Any | None:
@@ -110,8 +124,16 @@ def static_inputs(metadata: Any) -> frozenset[int]:
     return frozenset(getattr(metadata, "static_input_indices", None) or ())
 
 
+# Composites that are one op of ours; decomposed, they would have to be recognised from their parts.
+COMPOSITES = (
+    torch.ops.aten.linear.default,
+    torch.ops.aten.scaled_dot_product_attention.default,
+    torch.ops.aten.rms_norm.default,
+)
+
+
 @contextlib.contextmanager
-def composites_kept(ops: Sequence[Any]) -> Iterator[bool]:
+def composites_kept(ops: Sequence[Any] = COMPOSITES) -> Iterator[bool]:
     """Trace with composite `ops` left whole; yields False where torch offers no way to.
 
     Only for inference: kept composites have no backward, and gradients would be dropped **silently**.
@@ -301,33 +323,6 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 # Ops whose fake kernels give other strides than their CPU kernels (roll of a channels-last tensor; torch 2.13).
 UNSURE_STRIDES = (torch.ops.aten.roll.default,)
-
-
-def lost_writes(gm: torch.fx.GraphModule) -> str:
-    """Which writes of a Dynamo graph torch would lose before its graph reaches us; "" if none.
-
-    * Through `unfold`: AOTAutograd's inverse of it drops elements.
-    * To an f64 argument of no dimensions. Dynamo gives it a symbol as if it were a Python float; when AOTAutograd finds
-      that symbol of no use it restarts Dynamo, which then removes all nodes known to be that symbol's value, and a call
-      such as `x.add_(1)`, whose result is `x`, is one (`OutputGraph.remove_tensorify_specialized_graphargs`).
-    """
-    calls = [n for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
-    names = {n: n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "") for n in calls}
-    writes = [n for n, name in names.items() if (name.endswith("_") and not name.endswith("__")) or name == "setitem"]
-    if writes and any(name == "unfold" and n.target is not F.unfold for n, name in names.items()):
-        return "through 'unfold'"
-    if any(_is_symbol(n.meta.get("example_value")) and all(u.target == "item" for u in n.users) for n in writes):
-        return "to an f64 scalar tensor"
-    return ""
-
-
-def _is_symbol(value: Any) -> bool:
-    """True for an f64 tensor that Dynamo also knows as a symbol."""
-    return (
-        isinstance(value, torch.Tensor)
-        and value.dtype is torch.float64
-        and getattr(value, "item_memo", None) is not None
-    )
 
 
 def written_inputs(metadata: Any) -> frozenset[int]:

@@ -26,8 +26,11 @@ from .calls import launcher
 from .complex_pairs.split_complex import split_complex
 from .convert import convert
 from .equal_sizes import unify
-from .hazards import makes_something_of_nothing
+from .hazards import lost_writes, makes_something_of_nothing
+from .higher_order.bodies import compiled_bodies
+from .higher_order.expand import expand
 from .interpreted import interpret
+from .list_arguments import has_lists, of_lists, take_apart
 from .options import BackendOptions, backend_options
 from .part import Part
 from .partition import Step, classify, is_size, schedule
@@ -35,8 +38,6 @@ from .stats import COUNTERS
 from .values import NotOurs
 
 _aten = torch.ops.aten
-# Composites that are one op of ours; decomposed, they would have to be recognised from their parts.
-_WHOLE = (_aten.linear.default, _aten.scaled_dot_product_attention.default, _aten.rms_norm.default)
 
 
 class _NeedsGradients(Exception):
@@ -63,6 +64,7 @@ class _Compilation:
             weights: frozenset[int] = frozenset()
             if kind == "inference" and not torch.is_grad_enabled():
                 weights = compat.static_inputs(metadata)
+            expand(gm)
             split_complex(gm, transforms=False)
             if kind != "backward":
                 _refuse_empty(gm)
@@ -81,8 +83,19 @@ class _Compilation:
 def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
     """Compile one Dynamo graph; `mode` and `options` are checked (options.py)."""
     options = backend_options(keywords)
-    if lost := compat.lost_writes(gm):
+    if has_lists(example_inputs):
+        flat = take_apart(gm, example_inputs)
+        if flat is None:
+            COUNTERS.failure(
+                "a graph runs in eager: a list of tensors is an argument, and more than its elements are read"
+            )
+            return gm.forward
+        return of_lists(backend(*flat, **keywords))
+    if lost := lost_writes(gm):
         COUNTERS.failure(f"a graph runs in eager: AOTAutograd would lose its writes {lost}")
+        return gm.forward
+    if compat.in_guarded_forward_mode():  # AOTAutograd would drop the tangents
+        COUNTERS.failure("a graph runs in eager: derivatives in forward mode; call torch.func.jvp in what is compiled")
         return gm.forward
     if not _interpreting():
         launcher.prepare(any(isinstance(e, torch.Tensor) and e.is_cuda for e in example_inputs))
@@ -90,7 +103,7 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) 
     try:
         if not gradients:
             try:
-                with compat.composites_kept(_WHOLE):
+                with compat.composites_kept():
                     return _trace(gm, example_inputs, options, whole=True)
             except _NeedsGradients:
                 pass
@@ -171,6 +184,13 @@ class Built:
 
 def build(gm: fx.GraphModule, options: BackendOptions, weights: frozenset[int] = frozenset()) -> Built:
     """Partition a functional ATen graph and compile its parts; nodes that fail to compile are retried in eager."""
+
+    def compile_body(body: fx.GraphModule) -> Callable[..., Any]:
+        expand(body)
+        split_complex(body, transforms=False)
+        return build(body, options).function(boxed=False)
+
+    bodies = compiled_bodies(gm, compile_body)
     eager = classify(gm)
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     written = {n.args[0] for n in gm.graph.nodes if n.op == "call_function" and compat.is_mutation(n.target)}
@@ -179,7 +199,7 @@ def build(gm: fx.GraphModule, options: BackendOptions, weights: frozenset[int] =
         steps = schedule(gm, eager)
         maker = _PartMaker(options, constant)
         try:
-            made = glue.Glue(gm, steps, maker)
+            made = glue.Glue(gm, steps, maker, bodies)
             break
         except _PartFailed as failed:
             eager.update(dict.fromkeys(failed.nodes, failed.reason))

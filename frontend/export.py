@@ -27,6 +27,7 @@ from . import compat, values
 from .aten.registry import converters
 from .complex_pairs.split_complex import hold_parts, split_complex
 from .convert import convert
+from .higher_order.expand import expand
 from .part import Naming, Part
 from .partition import classify, is_size
 
@@ -145,6 +146,7 @@ def _functional(program: ExportedProgram) -> tuple[ExportedProgram, dict[fx.Node
         with compat.recurrent_cells_decomposed():
             functional = program.run_decompositions(dict(apart))
         _drop_checks(functional.graph_module)
+        expand(functional.graph_module, branches=True)
         split_complex(functional.graph_module, transforms=True)
         hold_parts(functional.graph_module.graph, _constants(functional))
         refused = classify(functional.graph_module)

@@ -14,7 +14,8 @@ use. All-compiled graphs with one part are the common case and may skip this fun
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torch import fx
 from ..dialects import dims
 from ..dialects.dims import Dim
 from . import compat, sizes, values
+from .higher_order.bodies import control_flow
 from .partition import Step, is_size
 
 # (part number, nodes, buffers wanted, (input, new value) pairs) -> a callable taking tensors and ints in that order
@@ -47,8 +49,14 @@ class Unbound(ValueError):
 class Glue:
     """Generates the function for one graph; `source` keeps its text."""
 
-    def __init__(self, gm: fx.GraphModule, steps: Sequence[Step], make_part: MakePart):
-        self.gm, self.make_part = gm, make_part
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        steps: Sequence[Step],
+        make_part: MakePart,
+        bodies: Mapping[fx.Node, Callable[..., Any]] = MappingProxyType({}),
+    ):
+        self.gm, self.make_part, self.bodies = gm, make_part, bodies
         self.env: dict[str, Any] = {f"_{k}": v for k, v in sizes.python_names().items()}
         self.env["_reinterpret"] = compat.fast_reinterpret
         self.statements: list[tuple[str, list[str], list[str]]] = []  # text, variables read, variables written
@@ -94,7 +102,7 @@ class Glue:
     def _steps(self, steps: Sequence[Step]) -> None:
         for node in self.gm.graph.nodes:
             if node.op == "get_attr":
-                self.env[var(node)] = operator.attrgetter(str(node.target))(self.gm)
+                self.env[var(node)] = self.bodies.get(node) or operator.attrgetter(str(node.target))(self.gm)
         for node in self.placeholders:
             self._bind_sizes(node)
         for step in steps:
@@ -173,15 +181,14 @@ class Glue:
             self._state(f"{var(node)} = {text}", (), [node])
             return
         name = f"_op{len(self.env)}"
-        self.env[name] = compat.bind_eager(node.target)
+        self.env[name] = control_flow(node) or compat.bind_eager(node.target)
         arguments = [self._text(a) for a in node.args] + [f"{k}={self._text(v)}" for k, v in node.kwargs.items()]
         self._state(f"{var(node)} = {name}({', '.join(arguments)})", node.all_input_nodes, [node])
         self._bind_sizes(node)
 
     def _size_text(self, node: fx.Node) -> str:
-        value = node.meta["val"]
         try:
-            size = sizes.to_dim(value)
+            size = sizes.to_dim(node.meta.get("val"))
         except sizes.SizeError:
             return ""
         return _python(size) if dims.symbols(size) <= self.bound else ""

@@ -1,4 +1,4 @@
-"""Graphs for which what torch says at trace time is not what eager does; such ops are left to eager."""
+"""Graphs for which what torch says at trace time is not what eager does; such ops, or graphs, are left to eager."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 
 from . import compat
@@ -51,3 +52,30 @@ def makes_something_of_nothing(node: fx.Node) -> bool:
     if packet is torch.ops.aten.linalg_vector_norm and 0 <= (*node.args, 2)[1] < math.inf:  # type: ignore[operator]
         return False  # a sum; the extremes of nothing are refused
     return not empty(result) and any(empty(a.meta.get("val")) for a in node.all_input_nodes)
+
+
+def lost_writes(gm: fx.GraphModule) -> str:
+    """Which writes of a Dynamo graph torch would lose before its graph reaches us; "" if none.
+
+    * Through `unfold`: AOTAutograd's inverse of it drops elements.
+    * To an f64 argument of no dimensions. Dynamo gives it a symbol as if it were a Python float; when AOTAutograd finds
+      that symbol of no use it restarts Dynamo, which then removes all nodes known to be that symbol's value, and a call
+      such as `x.add_(1)`, whose result is `x`, is one (`OutputGraph.remove_tensorify_specialized_graphargs`).
+    """
+    calls = [n for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
+    names = {n: n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "") for n in calls}
+    writes = [n for n, name in names.items() if (name.endswith("_") and not name.endswith("__")) or name == "setitem"]
+    if writes and any(name == "unfold" and n.target is not F.unfold for n, name in names.items()):
+        return "through 'unfold'"
+    if any(_is_symbol(n.meta.get("example_value")) and all(u.target == "item" for u in n.users) for n in writes):
+        return "to an f64 scalar tensor"
+    return ""
+
+
+def _is_symbol(value: Any) -> bool:
+    """True for an f64 tensor that Dynamo also knows as a symbol."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype is torch.float64
+        and getattr(value, "item_memo", None) is not None
+    )

@@ -27,6 +27,7 @@ from .aten.registry import Unsupported
 from .convert import Context
 from .devices import check_device, check_kernels, device_of
 from .early_release import split
+from .higher_order.bodies import control_flow
 from .sizes import SizeError
 from .values import NotOurs, buffer_key, layout, storage_owners
 
@@ -53,6 +54,9 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
             continue
         if node.target is operator.getitem and node.args[0] in eager:
             eager[node] = ""  # goes with its producer
+            continue
+        if control_flow(node):
+            eager[node] = "control flow, which eager does between compiled graphs"
             continue
         if _is_copy_to_input(node):
             reason = _copy_reason(context, node)
@@ -105,7 +109,9 @@ def _check_dense(node: fx.Node, owners: Mapping[Any, fx.Node]) -> None:
 
 
 def is_size(node: fx.Node) -> bool:
-    """True for arithmetic on sizes (`sym_size`, `mul` of SymInts), which the calling code computes itself."""
+    """True for arithmetic on sizes (`sym_size`, `mul` of SymInts) and checks of it, which the calling code does itself."""
+    if node.target is torch.ops.aten._assert_scalar.default:
+        return True
     value = node.meta.get("val")
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)) and node.op == "call_function"
 

@@ -1,0 +1,1 @@
+"""Higher-order ops of torch, whose arguments are graphs: as ordinary ops where that can be, else with compiled graphs."""
