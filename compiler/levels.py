@@ -42,9 +42,11 @@ GRAPH_PIPELINE = (
     "lamina-lower-transposed-conv",
     "lamina-channels-last",
     "lamina-pack-weights",
+    "lamina-pack-convolutions",
     "lamina-split-reductions",
     "lamina-store-by-tokens",
     "lamina-split-init",
+    "lamina-repeat-chains",
     "lamina-form-kernels",
     "lamina-outline",
     "lamina-reinplace",
@@ -82,6 +84,8 @@ def _cpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
         "lamina-channels-last": None,  # tiles are packed anyway
         "lamina-store-by-tokens": None,
         "lamina-pack-weights": tile,  # the register tile: two vectors of f32
+        # vectors of weights, whose lanes are multiplied there, lie along K as they are
+        "lamina-pack-convolutions": None if f.has_lane_fma else {"columns": 2 * f.lanes()},
         "lamina-form-kernels": {"packed": ",".join(target.packed)},
         "lamina-reinplace": {"pointwise": True},
     }
@@ -95,6 +99,7 @@ def _gpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
         "lamina-lower-transposed-conv": {"last": True} if convolves else {},
         "lamina-channels-last": {} if convolves else None,
         "lamina-pack-weights": None,  # tiles take weights as they are
+        "lamina-pack-convolutions": None,
         "lamina-split-reductions": None,  # the emitter does
         "lamina-store-by-tokens": {} if attends else None,
         "lamina-split-init": {"stacked": stacks},

@@ -18,6 +18,7 @@ from . import (  # noqa: F401
     matmul,
     normalization,
     packed,
+    packed_conv,
     pad,
     pooling,
     reduction,

@@ -6,7 +6,7 @@ what it makes is never in memory. How often an element is evaluated:
     matmul, linear         B once; A once for each `COPIED_COLUMNS` columns, or where it is only cast to a wider type
     packed_linear          A the same
     attention              q once; k and v once for each query head that reads them
-    conv                   x once for each block of positions whose windows reach it, once or twice: cheap ops only
+    conv, packed_conv      x once for each block of positions whose windows reach it, once or twice: cheap ops only
 
 Everything else is stored by a kernel of its own. With 768 columns, relu of A twice took 12 % more time than stored.
 """
@@ -60,4 +60,6 @@ def _packed(rules: Rules, node: Node, cheap: bool, widens: bool) -> tuple[int, .
             return (0, 1, 2) if node.attributes["gqa"] == 1 else (0,)
         case "conv":
             return (0,) if cheap and not node.attributes["transposed"] else ()
+        case "packed_conv":
+            return (0,) if cheap else ()
     return ()

@@ -242,6 +242,12 @@ class Code:
         """Write one element."""
         self.op("memref.store", [], [value, buffer, self.value(at)])
 
+    def prefetch(self, buffer: ir.Value, at: Index) -> None:
+        """Ask for the cache line of an element, in L2."""
+        i32 = ir.IntegerType.get_signless(32)
+        flags = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
+        self.op("memref.prefetch", [], [buffer, self.value(at)], localityHint=ir.IntegerAttr.get(i32, 2), **flags)
+
     def vload(self, buffer: ir.Value, at: Index, width: int) -> ir.Value:
         """`width` consecutive elements as a vector (no alignment assumed)."""
         vector = ir.VectorType.get([width], ir.MemRefType(buffer.type).element_type)

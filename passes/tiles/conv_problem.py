@@ -33,6 +33,7 @@ class ConvProblem:
     windows: tuple[Window, ...]
     x_view: View | None
     w_view: View | None
+    panel: int = 0  # packed_conv: output channels of a panel of `w`, which is [panels, K, channels]
 
     @property
     def positions(self) -> Dim:
@@ -50,11 +51,14 @@ class ConvProblem:
 
 def read_conv(frame: Frame) -> ConvProblem:
     """The convolution at the root of a kernel of kind `conv`; EmitError for what the emitter does not take."""
-    root = frame.root("conv")
-    if ir.BoolAttr(root.attributes["transposed"]).value:
-        raise EmitError(f"kernel '{frame.name}' is a transposed convolution")
+    root = frame.root("conv", "packed_conv")
+    packed = root.name == "lamina.packed_conv"
     x, w = root.operands[0], root.operands[1]
     x_shape, w_shape = operand_shape(frame, x), operand_shape(frame, w)
+    if packed:
+        w_shape = (_int(root, "size"), x_shape[1], *_ints(root, "kernel"))
+    elif ir.BoolAttr(root.attributes["transposed"]).value:
+        raise EmitError(f"kernel '{frame.name}' is a transposed convolution")
     channels, outputs, kernel = x_shape[1], w_shape[0], [k for k in w_shape[2:] if isinstance(k, int)]
     if not isinstance(channels, int) or not isinstance(outputs, int) or len(kernel) < len(w_shape) - 2:
         raise EmitError(f"kernel '{frame.name}' has symbolic channels or kernel sizes")
@@ -73,10 +77,11 @@ def read_conv(frame: Frame) -> ConvProblem:
         batch=x_shape[0],
         in_channels=channels,
         out_channels=outputs,
-        groups=ir.IntegerAttr(root.attributes["groups"]).value,
+        groups=1 if packed else _int(root, "groups"),
         windows=tuple(windows),
         x_view=strided_view(x, frame.shapes),
         w_view=strided_view(w, frame.shapes),
+        panel=ir.RankedTensorType(w.type).shape[-1] if packed else 0,
     )
 
 
@@ -100,6 +105,10 @@ def weight_at(frame: Frame, problem: ConvProblem, channel: Index, k: Index, dtyp
     index = [channel, *delinearize(code, k, operand_shape(frame, problem.w)[1:])]
     names = [code.register(f"@w{d}", i) for d, i in enumerate(index)]
     return numeric.convert(code, Values(frame).at(problem.w, names), problem.dtype, dtype)
+
+
+def _int(op: ir.Operation, name: str) -> int:
+    return ir.IntegerAttr(op.attributes[name]).value
 
 
 def _ints(op: ir.Operation, name: str) -> list[int]:

@@ -5,7 +5,8 @@
 Rows are output channels of one group, read in place from the weights; K is (input channel, kernel position); columns are
 output positions. B is packed per block of columns from a padded patch of the input (`patch`): a vector of it is
 one load, or two blended where it runs over the end of an output row. No im2col matrix ever exists.
-Depthwise convolutions, with few output channels per group, go plane by plane (`conv_direct`).
+Depthwise convolutions, with few output channels per group, go plane by plane (`conv_direct`); with weights packed ahead of
+time rows and columns change places (`packed_conv`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .frame import Frame, kernels, open_frame
 from .gemm import Gemm, Item
 from .micro import Rows, choose_tile
 from .pack import Matrix, pack_panels
+from .packed_conv import PackedConv
 from .patch import Patch
 from .patch_vectors import Loader, PatchVectors
 
@@ -43,8 +45,10 @@ def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16, by
         for function in kernels(module, "conv"):
             with open_frame(function) as frame:
                 problem = read_conv(frame)
-                few = problem.out_channels // problem.groups < DIRECT_BELOW
-                if few:
+                if problem.panel:
+                    tile = choose_tile(numeric.compute_dtype(problem.dtype), vector_bits, registers)
+                    PackedConv(frame, problem, tile).emit()
+                elif problem.out_channels // problem.groups < DIRECT_BELOW:
                     DirectConv(frame, problem, vector_bits, registers).emit()
                 else:
                     _Conv(frame, problem, vector_bits, registers, by_lane).emit()

@@ -47,6 +47,8 @@ K_BLOCK = 1024  # elements of K at a time
 ROW_BLOCK = 72  # rows of an item, at most: their K_BLOCK elements of A stay in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: for so many a block of A is read once from memory
 FEW_ITEMS = 16  # with fewer items than this, blocks of columns are halved, for threads to share the work evenly
+MANY_TILES = 4  # of an item; fewer cannot hide the time that their block of B takes from memory
+CACHE_LINE = 64
 CHUNK_WORK = 1_000_000  # flops of the smallest chunk of items given to a thread, about 20 us
 
 
@@ -91,7 +93,12 @@ class Gemm:
         self.blocked = not one_tile and not (isinstance(k, int) and 0 < k <= k_block)
         self.k, self.m, self.n = (self.code.size(d) for d in (k, rows, columns))
         self.a_in_place = self.packs = True
+        self.padded = True  # the last panel of B is padded to its whole width
+        self.keeps = self.blocked  # the sums of a whole item stay in scratch until its last tile is done
+        self.kept_rows = self.row_block
+        self.by_rows = False  # items of one block of rows follow each other, not those of one block of columns
         self.a_dtype = tile.dtype  # of `a_block`
+        self.b_end: Index | None = None  # where B ends in its buffer, if it was packed ahead of time
         self.epilogue: Epilogue
 
     # -- what a kernel says -----------------------------------------------------------------------------------
@@ -102,6 +109,10 @@ class Gemm:
         """Pack the item's columns of B, all of K, to `self.packed`: panel after panel."""
         raise NotImplementedError
 
+    def packed_size(self) -> Index:
+        """Elements of `self.packed`."""
+        return self.code.mul(self.k, self.column_block)
+
     def first_column(self, first: Index) -> Index:
         """The first column that the panel at column `first` really covers: itself, or fewer columns past the last."""
         return first
@@ -110,6 +121,10 @@ class Gemm:
         """Panel `j` of the item, which covers columns from `first` on."""
         start = self.code.mul(self.code.mul(j, self.k), self.tile.columns)
         return Panel(self.packed, start, self.tile.columns)
+
+    def next_block(self, item: Item, b: Panel) -> Index:
+        """Where the lines of B are that follow the item's block of K in panel `b`, if panels lie one after the other."""
+        return self.code.add(b.start, self.code.mul(self.code.add(self.k, item.k_low), self.tile.columns))
 
     def a_rows(self, item: Item, m: Index) -> Rows:
         """Where rows `m ...` of A are, when A is read in place; else they are in `self.a_block`, a line each."""
@@ -151,12 +166,12 @@ class Gemm:
         """Emit the whole body and close the frame."""
         code, tile = self.code, self.tile
         if self.packs:
-            self.packed = code.scratch(code.mul(self.k, self.column_block), self.element, self.bytes)
+            self.packed = code.scratch(self.packed_size(), self.element, self.bytes)
         if not self.a_in_place:
             depth = self.k_block if self.blocked else self.k
             element = numeric.element_type(self.a_dtype)
             self.a_block = code.scratch(self.a_size(depth), element, DTYPES[self.a_dtype].bytes)
-        sums = self.row_block * self.column_block if self.blocked else tile.rows * tile.columns
+        sums = self.kept_rows * self.column_block if self.keeps else tile.rows * tile.columns
         self.sums = code.scratch(sums, self.element, self.bytes)
         self.row_blocks = dims.ceildiv(self.rows_dim, self.row_block)
         self.column_blocks = dims.ceildiv(self.columns_dim, self.column_block)
@@ -169,15 +184,17 @@ class Gemm:
         return dims.product(self.batch) * self.row_blocks * self.column_blocks
 
     def locate(self, number: ir.Value) -> tuple[Item, ir.Value]:
-        """The item of a number, and whether its columns of B are others than those of the item before."""
+        """The item of a number, and whether what it packs is other than what the item before did."""
         code = self.code
-        row_blocks, column_blocks = code.size(self.row_blocks), code.size(self.column_blocks)
-        row = code.mul(code.rem(number, row_blocks), self.row_block)
-        outer = code.div(number, row_blocks)
-        column = code.mul(code.rem(outer, column_blocks), self.column_block)
+        blocks = [code.size(self.row_blocks), code.size(self.column_blocks)]
+        fast, slow = reversed(blocks) if self.by_rows else blocks
+        inner, outer = code.rem(number, fast), code.div(number, fast)
+        place = [inner, code.rem(outer, slow)]
+        row_block, column_block = reversed(place) if self.by_rows else place
+        row, column = code.mul(row_block, self.row_block), code.mul(column_block, self.column_block)
         columns = code.min(self.column_block, code.sub(self.n, column))
         item = Item(
-            batch=delinearize(code, code.div(outer, column_blocks), self.batch),
+            batch=delinearize(code, code.div(outer, slow), self.batch),
             row=row,
             row_end=code.min(code.add(row, self.row_block), self.m),
             column=column,
@@ -185,33 +202,49 @@ class Gemm:
             panels=code.ceildiv(columns, self.tile.columns),
             depth=self.k,
         )
-        return item, code.either(code.compare("eq", number, self.frame.begin), code.compare("eq", row, 0))
+        return item, code.either(code.compare("eq", number, self.frame.begin), code.compare("eq", inner, 0))
 
     def _item(self, number: ir.Value) -> None:
         code = self.code
-        item, new_columns = self.locate(number)
+        item, others = self.locate(number)
         self.begin_item(item)
         if self.packs:
-            code.branch(new_columns, lambda: self.pack(item))
+            code.branch(others, lambda: self.pack(item))
+
+        self.sum_up(item)
+        if self.keeps:
+            self.write(item)
+
+    def sum_up(self, item: Item) -> None:
+        """All tiles of an item over all of K."""
         if not self.blocked:
             self._block(replace(item, k_high=item.depth))
             return
+        self.each_block(item, self._block)
+        self._no_k(item)
+        self._close_gap(item)
+
+    def each_block(self, item: Item, body: Callable[[Item], None]) -> None:
+        """`body(item)` for each block of K."""
+        code = self.code
 
         def block(k: ir.Value) -> None:
             high = code.add(k, self.k_block)
             if not divides(self.k_block, self.k_dim):
                 high = code.min(high, self.k)
-            self._block(replace(item, k_low=k, k_high=high, first=code.compare("eq", k, 0)))
+            body(replace(item, k_low=k, k_high=high, first=code.compare("eq", k, 0)))
 
         code.loop(0, item.depth, self.k_block, [], block)
-        self._no_k(item)
-        self._close_gap(item)
 
-        def write(m: Index) -> None:
+    def write(self, item: Item) -> None:
+        """Write an item's results from its sums."""
+        code = self.code
+
+        def row(m: Index) -> None:
             at = code.mul(code.sub(m, item.row), self.column_block)
             self.epilogue.emit(self.lead_index(item, m), item.column, item.columns, self.sums, at)
 
-        code.loop(item.row, item.row_end, 1, [], write)
+        code.loop(item.row, item.row_end, 1, [], row)
 
     def _no_k(self, item: Item) -> None:
         """With K = 0 no block ran: the sums are zero."""
@@ -258,19 +291,20 @@ class Gemm:
             first = code.add(item.column, code.mul(j, tile.columns))
             start = self.first_column(first)
             b = self.b_panel(item, j, start)
-            code.loop(item.row, item.row_end, tile.rows, [], lambda m: self._tile(item, m, j, first, start, b))
+            code.loop(item.row, item.row_end, tile.rows, [], lambda m: self.tile_sums(item, m, j, first, start, b))
 
         code.loop(0, item.panels, 1, [], panel)
 
-    def _tile(self, item: Item, m: Index, j: Index, first: Index, start: Index, b: Panel) -> None:
+    def tile_sums(self, item: Item, m: Index, j: Index, first: Index, start: Index, b: Panel) -> None:
         """The register tile of rows from `m` on and panel `j`, which starts at column `first` (read from `start` on)."""
         code, tile = self.code, self.tile
         count = tile.rows if divides(tile.rows, self.rows_dim) else code.min(tile.rows, code.sub(item.row_end, m))
         rows = self.a_rows(item, m)
         at, stride = 0, tile.columns
-        if item.first is not None:
+        if self.keeps:
             stride = self.column_block
             at = code.add(code.mul(code.sub(m, item.row), stride), code.mul(j, tile.columns))
+        self._fetch(item, m, b)
         cases = row_cases(self.rows_dim, tile.rows)
         self._each_width(
             first,
@@ -278,8 +312,20 @@ class Gemm:
                 count, cases, lambda height: self.compute(item, rows, b, height, at, stride, narrow)
             ),
         )
-        if item.first is None:
+        if not self.keeps:
             self._write_tile(item, m, count, first, start)
+
+    def _fetch(self, item: Item, m: Index, b: Panel) -> None:
+        """Fetch a tile's share of the next block of B to L2: the first tile that reads a block would wait for L3 or memory."""
+        code, depth = self.code, self.k_block if self.blocked else self.k
+        tiles = self.row_block // self.tile.rows
+        if self.b_end is None or not isinstance(depth, int) or tiles < MANY_TILES:
+            return
+        line = CACHE_LINE // DTYPES[b.dtype or self.tile.dtype].bytes
+        share = -(-depth * self.tile.columns // (line * tiles)) * line
+        first = code.mul(code.div(code.sub(m, item.row), self.tile.rows), share)
+        start = code.min(code.add(self.next_block(item, b), first), code.sub(self.b_end, share))
+        code.loop(0, share, line, [], lambda i: code.prefetch(b.buffer, code.add(start, i)))
 
     def _write_tile(self, item: Item, m: Index, count: Index, first: Index, start: Index) -> None:
         code, width = self.code, self._width(first)
@@ -294,7 +340,7 @@ class Gemm:
     def _each_width(self, first: Index, body: Callable[[Tile], None]) -> None:
         """`body(tile)` for the panel at column `first`: a narrower tile does where the last panel fits one vector."""
         ragged = self.columns_dim % self.tile.columns if isinstance(self.columns_dim, int) else 0
-        if not self.packs or not 0 < ragged <= self.tile.width:
+        if not self.padded or not 0 < ragged <= self.tile.width:
             body(self.tile)
             return
         narrow = replace(self.tile, vectors=1)

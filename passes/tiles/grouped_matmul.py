@@ -60,7 +60,7 @@ class GroupedMatmul(Gemm):
         along_k = self.w_view is not None and self.w_view.strides[1] == 1
         few = isinstance(self.s, int) and isinstance(self.count, int) and self.s <= DOT_ROWS * self.count
         a_along_k = self.x_view is None or not self.a_in_place or self.x_view.strides[1] == 1
-        self.packs = not self.packed_before and not (few and along_k and a_along_k)
+        self.packs = self.padded = not self.packed_before and not (few and along_k and a_along_k)
         self.epilogue = Epilogue(frame, root, dtype, tile, (self.s,), (n,))
 
     def items(self) -> Dim:

@@ -51,7 +51,8 @@ class Matmul(Gemm):
         self.a_by_k = self.mode in ("pack", "packed") and self.packs_a(tile)
         in_place = self.reads_a_in_place(frame, tile)
         super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **self.blocks(in_place))
-        self.packs, self.a_in_place = self.mode == "pack", in_place
+        self.packs = self.padded = self.mode == "pack"
+        self.a_in_place = in_place
         self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
 
     def b_mode(self, frame: Frame, tile: Tile) -> str:

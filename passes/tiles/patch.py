@@ -42,14 +42,47 @@ class Window:
         return (self.out - 1) * self.stride + self.reach
 
 
-class Patch:
+class Taps:
+    """The kernel positions of `windows`, and where they are in memory: in a patch, or in the image itself."""
+
+    def __init__(self, code: Code, windows: Sequence[Window]):
+        self.code, self.windows = code, tuple(windows)
+
+    def tap(self, taps: Sequence[Index]) -> Index:
+        """The offset that a kernel position adds."""
+        raise NotImplementedError
+
+    def each_tap(self, body: Callable[[Index, Index], None]) -> None:
+        """`body(number, offset)` for each kernel position: loops over all dims but the last, which is unrolled."""
+        self._walk_taps(0, [], 0, [], lambda number, offset: body(number, offset) or [])
+
+    def fold_taps(self, init: list[ir.Value], body: Callable[..., list[ir.Value]]) -> list[ir.Value]:
+        """The values carried through `values = body(number, offset, *values)` for each kernel position."""
+        return self._walk_taps(0, [], 0, init, body)
+
+    def _walk_taps(
+        self, d: int, taps: list[Index], number: Index, carried: list[ir.Value], body: Callable[..., list[ir.Value]]
+    ) -> list[ir.Value]:
+        code, kernel = self.code, self.windows[d].kernel
+        if d < len(self.windows) - 1:
+            inner = lambda i, *now: self._walk_taps(
+                d + 1, [*taps, i], code.add(code.mul(number, kernel), i), list(now), body
+            )
+            return code.loop(0, kernel, 1, carried, inner)
+        for x in range(kernel):
+            carried = body(code.add(code.mul(number, kernel), x), self.tap([*taps, x]), *carried)
+        return carried
+
+
+class Patch(Taps):
     """Layout of the patch, and code to fill it and to find things in it; `windows` are the spatial dims, first to last.
 
     `slices` is the most output slices of the first dim that a block spans. A single spatial dim is its own row.
     """
 
     def __init__(self, code: Code, windows: Sequence[Window], channels: int, block: int, slack: int):
-        self.code, self.windows, self.channels = code, tuple(windows), channels
+        super().__init__(code, windows)
+        self.channels = channels
         first, last = windows[0], windows[-1]
         self.inner = dims.product(w.out for w in windows[1:])  # output positions of one slice
         slices = dims.dim_min(first.out, self._most_slices(block))
@@ -142,11 +175,11 @@ class Patch:
         """Copy whole groups of vectors from `start` on; returns where they end. Of known sizes the last may overlap."""
         code = self.code
         if isinstance(start, int) and isinstance(end, int) and end - start >= group:
-            if (end - start) % self.windows[-1].stride == 0:
-                code.loop(start, end - group + 1, group, [], put)
-                if (end - start) % group:
-                    put(end - group)
-                return end
+            code.loop(start, end - group + 1, group, [], put)
+            last = end - (end - start) % self.windows[-1].stride  # so that all phases are there
+            if (last - start) % group:
+                put(last - group)
+            return last
         whole = code.add(start, code.mul(code.div(code.sub(end, start), group), group))
         code.loop(start, whole, group, [], put)
         return whole
@@ -172,34 +205,12 @@ class Patch:
         return at, index[-1]
 
     def tap(self, taps: Sequence[Index]) -> Index:
-        """The offset that a kernel position adds."""
         code, at = self.code, 0
         for i, window, stride in zip(taps[:-1], self.windows, self.strides):
             at = code.add(at, code.mul(code.mul(i, window.dilation), code.size(stride)))
         x = code.mul(taps[-1], self.windows[-1].dilation)
         stride = self.windows[-1].stride
         return code.add(at, code.mul(code.rem(x, stride), code.size(self.columns)), code.div(x, stride))
-
-    def each_tap(self, body: Callable[[Index, Index], None]) -> None:
-        """`body(number, offset)` for each kernel position: loops over all dims but the last, which is unrolled."""
-        self._walk_taps(0, [], 0, [], lambda number, offset: body(number, offset) or [])
-
-    def fold_taps(self, init: list[ir.Value], body: Callable[..., list[ir.Value]]) -> list[ir.Value]:
-        """The values carried through `values = body(number, offset, *values)` for each kernel position."""
-        return self._walk_taps(0, [], 0, init, body)
-
-    def _walk_taps(
-        self, d: int, taps: list[Index], number: Index, carried: list[ir.Value], body: Callable[..., list[ir.Value]]
-    ) -> list[ir.Value]:
-        code, kernel = self.code, self.windows[d].kernel
-        if d < len(self.windows) - 1:
-            inner = lambda i, *now: self._walk_taps(
-                d + 1, [*taps, i], code.add(code.mul(number, kernel), i), list(now), body
-            )
-            return code.loop(0, kernel, 1, carried, inner)
-        for x in range(kernel):
-            carried = body(code.add(code.mul(number, kernel), x), self.tap([*taps, x]), *carried)
-        return carried
 
 
 def _split(code: Code, a: ir.Value, b: ir.Value) -> list[ir.Value]:

@@ -1,0 +1,92 @@
+"""Pack the weights of convolutions ahead of time, where a product by output channels is better than one by positions."""
+
+from __future__ import annotations
+
+from math import prod
+
+from mlir import ir
+
+from ...dialects.dims import product
+from ...dialects.mlir_ops import build
+from ..registry import register
+from .dataflow import Dataflow, Node, functions, read_function
+
+SMALL_IMAGE = 48 * 1024  # elements: read one by one from L2, in place; larger ones are better packed
+COPIES = 4  # a copy of one element for each kernel position costs as much as so many multiply-adds
+
+
+@register
+def pack_convolutions(module: ir.Module, columns: int = 16) -> None:
+    """Turn convolutions with constant weights into `packed_conv` on `pack`, which `split-init` then moves to `@init`.
+
+    `columns` is the width of the target's register tile in f32. Positions as columns need a copy of the image for each
+    kernel position, and waste lanes where they are few; output channels as columns must be turned when they are stored.
+
+    Before:
+    ```mlir
+    func.func @main(%x: tensor<2x8x100xf32>) -> tensor<2x16x100xf32> {
+      %w = "lamina.weight"() {symbol = "w", shape = ["16", "8", "9"], dtype = f32} : () -> tensor<16x8x9xf32>
+      %y = "lamina.conv"(%x, %w) {stride = array<i64: 1>, padding = array<i64: 4>, dilation = array<i64: 1>, groups = 1 : i64,
+          transposed = false, output_padding = array<i64>} : (tensor<2x8x100xf32>, tensor<16x8x9xf32>) -> tensor<2x16x100xf32>
+      return %y : tensor<2x16x100xf32> }
+    ```
+    After:
+    ```mlir
+    func.func @main(%x: tensor<2x8x100xf32>) -> tensor<2x16x100xf32> {
+      %w = "lamina.weight"() {symbol = "w", shape = ["16", "8", "9"], dtype = f32} : () -> tensor<16x8x9xf32>
+      %m = "lamina.reshape"(%w) {shape = ["16", "72"]} : (tensor<16x8x9xf32>) -> tensor<16x72xf32>
+      %p = "lamina.pack"(%m) {columns = 16 : i64, depth = 1 : i64} : (tensor<16x72xf32>) -> tensor<1x72x16xf32>
+      %y = "lamina.packed_conv"(%x, %p) {size = 16 : i64, kernel = array<i64: 9>, stride = array<i64: 1>, padding = array<i64: 4>,
+          dilation = array<i64: 1>} : (tensor<2x8x100xf32>, tensor<1x72x16xf32>) -> tensor<2x16x100xf32>
+      return %y : tensor<2x16x100xf32> }
+    ```
+    """
+    main = functions(module).get("main")
+    if main is None:
+        return
+    flow = read_function(main)
+    early = flow.constant_nodes()
+    packed: dict[tuple, ir.Value] = {}
+    with module.context, ir.Location.unknown():
+        for node in flow.nodes:
+            if node.name == "conv" and flow.producer[node.inputs[1]] in early and _suits(flow, node, columns):
+                _rewrite(flow, node, columns, packed)
+
+
+def _suits(flow: Dataflow, node: Node, columns: int) -> bool:
+    """True if the convolution is a better product by output channels."""
+    image, weight, result = (flow.types[v] for v in (*node.inputs[:2], node.results[0]))
+    sizes = [n for n in weight.shape if isinstance(n, int)]
+    if node.attributes["groups"] != 1 or node.attributes["transposed"] or len(sizes) < weight.rank:
+        return False
+    if weight.dtype not in ("f32", "f64", "bf16", "f16") or 2 * sizes[0] < columns:
+        return False
+    positions = product(result.shape[2:])
+    elements = product(image.shape[1:])
+    ragged = isinstance(positions, int) and positions % columns != 0
+    if ragged and isinstance(elements, int) and elements < SMALL_IMAGE:
+        return True
+    outputs, channels, *kernel = sizes
+    padded = any(node.attributes["padding"])
+    return prod(kernel) > 1 and (not padded or channels * prod(kernel) >= COPIES * outputs)
+
+
+def _rewrite(flow: Dataflow, node: Node, columns: int, packed: dict[tuple, ir.Value]) -> None:
+    x, weight = node.op.operands[0], node.op.operands[1]
+    type = flow.types[node.inputs[1]]
+    size, channels, *kernel = type.shape
+    width = columns // 2 if type.dtype == "f64" else columns
+    location, at = node.op.location, ir.InsertionPoint(node.op)
+    key = (weight, width)
+    if key not in packed:
+        # beside the weight, so that it comes before all users of the weight
+        first = ir.InsertionPoint.after(weight.owner)
+        matrix = {"shape": (size, channels * prod(kernel))}
+        rows = build("reshape", [weight], matrix, location, first).results[0]
+        packed[key] = build("pack", [rows], {"columns": width}, location, first).results[0]
+    bias = node.op.operands[2] if len(node.op.operands) > 2 else None
+    kept = {name: node.attributes[name] for name in ("stride", "padding", "dilation")}
+    attributes = {"size": size, "kernel": tuple(kernel), **kept}
+    made = build("packed_conv", [x, packed[key], bias], attributes, location, at)
+    node.op.results[0].replace_all_uses_with(made.results[0])
+    node.op.erase()

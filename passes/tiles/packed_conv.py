@@ -1,0 +1,233 @@
+"""Convolution with packed weights: a matrix product whose rows are output positions and whose columns are output channels.
+
+    y[p, o] = sum_{c, t} x[c, p * stride - padding + t * dilation] * packed[(c, t), o]
+
+Vectors go along output channels, of which there are whole panels where positions are few or odd (49 of 7 x 7), and A is
+read element by element, wherever it lies: in a padded patch of the input (`patch`), or in the image itself where nothing
+is padded. Nothing is packed but that patch, a `taps`-th of what vectors of positions need.
+
+The sums of an item, positions by channels, are turned in registers when it is done, since the result is stored by channels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mlir import ir
+
+from ...dialects import dims
+from ...dialects.dims import Dim
+from ...dialects.dtypes import DTYPES
+from . import numeric as numeric
+from .code import Code, Index, delinearize
+from .conv_problem import ConvProblem, input_reader
+from .epilogue import Epilogue, needs_scalars
+from .frame import EmitError, Frame
+from .gemm import Gemm, Item, block_size
+from .micro import Panel, Rows, Tile, fitted, step
+from .patch import Patch, Taps, Window
+from .transpose import transpose
+
+POSITION_BLOCK = 144  # positions of an item, at most: neighbouring items copy the same borders of patches
+FEW_POSITIONS = 48  # ... of a kernel of one position, where each line of K is as long as there are positions
+# of a panel of B and what its tiles read of A: half of a common L1. On Zen 3, 512 channels of 7 x 7 ran at 74 % of the FMA
+# peak with blocks of 1024 lines of K, at 80 % with 32 kB of both and at 88 % with 16 kB; sums pass through L1 more often
+BLOCK_BYTES = 16_000
+FEWEST_LINES, MOST_LINES = 64, 512  # of K in a block
+
+
+class PackedConv(Gemm):
+    """One kernel as a product per image: (positions) x (channels in, taps) x (channels out)."""
+
+    def __init__(self, frame: Frame, problem: ConvProblem, tile: Tile):
+        self.problem = p = problem
+        if p.w_view is None or p.panel != tile.columns:
+            raise EmitError(f"kernel '{frame.name}' has panels of {p.panel} channels, not {tile.columns}, in memory")
+        self.frame, self.taps = frame, math.prod(w.kernel for w in p.windows)
+        self.tile = tile = fitted(tile, p.positions) if isinstance(p.positions, int) else tile
+        in_place = self._reads_image()
+        most = FEW_POSITIONS if in_place and self.taps == 1 else POSITION_BLOCK
+        patch = Patch(frame.code, p.windows, p.in_channels, block_size(p.positions, most, tile.rows), 0)
+        super().__init__(
+            frame, p.dtype, (p.batch,), p.positions, p.in_channels * self.taps, p.out_channels, tile,
+            row_block=most, k_block=self._lines(patch, most), k_unit=self.taps,
+        )  # fmt: skip
+        self.keeps = self.by_rows = True
+        self.kept_rows = -(-self.row_block // tile.width) * tile.width  # they are turned by whole vectors
+        self.packs = not in_place
+        panels = -(-p.out_channels // tile.columns)
+        self.b_end = self.code.add(self.code.size(p.w_view.offset), self.code.mul(panels * tile.columns, self.k))
+        lead = (p.batch, p.out_channels)
+        self.epilogue = Epilogue(frame, p.root, p.dtype, tile, lead, [w.out for w in p.windows], p.bias, 1)
+        self.places: Patch | Image = patch
+        self.channel = self.code.size(patch.channel)
+        if in_place:
+            assert p.x_view is not None
+            self.places = Image(self.code, p.windows, p.x_view.strides[2:])
+            self.channel = self.code.size(p.x_view.strides[1])
+        self.table: ir.Value | None = None
+
+    def _reads_image(self) -> bool:
+        """True if tiles read the image where it lies."""
+        p = self.problem
+        if p.x_view is None or p.dtype != self.tile.dtype or any(w.padding for w in p.windows):
+            return False
+        size = dims.product(self.frame.inputs[p.x_view.base].shape)
+        return self.taps == 1 or (isinstance(size, int) and size < 1 << 31)  # offsets are stored in 32 bits
+
+    def _lines(self, patch: Patch, positions: int) -> int:
+        """The lines of K in a block, of which each reads a line of the panel and its share of the patch."""
+        share = patch.channel // self.taps if isinstance(patch.channel, int) else positions
+        line = (share + self.tile.columns) * DTYPES[self.tile.dtype].bytes
+        return min(MOST_LINES, max(FEWEST_LINES, BLOCK_BYTES // line))
+
+    def emit(self) -> None:
+        code = self.code
+        self.turned = code.scratch(self.tile.width * self.kept_rows, self.element, self.bytes)
+        self.starts = code.scratch(self.row_block, code.index, 8)
+        if self.taps > 1:
+            self.table = code.scratch(self.problem.in_channels * self.taps, numeric.element_type("i32"), 4)
+            self._fill_table()
+        super().emit()
+
+    # -- A: the image -------------------------------------------------------------------------------------------
+    def packed_size(self) -> Index:
+        assert isinstance(self.places, Patch)
+        return self.code.size(self.places.size)
+
+    def pack(self, item: Item) -> None:
+        """Copy what the item's positions reach to `self.packed`."""
+        patch = self.places
+        assert isinstance(patch, Patch)
+        start, count = patch.slices(item.row, self.code.sub(item.row_end, item.row))
+        read = input_reader(self.frame, self.problem, item.batch[0], 0, self.tile.dtype)
+        patch.fill(self.packed, start, count, 1 if needs_scalars(self.frame) else self.tile.width, read)
+
+    def sum_up(self, item: Item) -> None:
+        """A panel of channels after the other, each by blocks of K that stay in L1 with the positions' sums."""
+        code = self.code
+        code.loop(item.row, item.row_end, 1, [], lambda m: self._note(item, m))
+
+        def panel(j: Index) -> None:
+            first = code.add(item.column, code.mul(j, self.tile.columns))
+            b = self.b_panel(item, j, first)
+
+            def tiles(part: Item) -> None:
+                tile = lambda m: self.tile_sums(part, m, j, first, first, b)
+                code.loop(item.row, item.row_end, self.tile.rows, [], tile)
+
+            if self.blocked:
+                self.each_block(item, tiles)
+            else:
+                tiles(replace(item, k_high=item.depth))
+
+        code.loop(0, item.panels, 1, [], panel)
+
+    def _note(self, item: Item, m: Index) -> None:
+        """Note where position `m` of the item starts."""
+        code = self.code
+        if isinstance(self.places, Patch):
+            at, _ = self.places.offset(m, self.places.slices(item.row, 1)[0])
+        else:
+            at = self.places.offset(m)
+        code.store(code.value(at), self.starts, code.sub(m, item.row))
+
+    def a_rows(self, item: Item, m: Index) -> Rows:
+        code, first = self.code, self.code.sub(m, item.row)
+        starts = [code.load(self.starts, code.add(first, r)) for r in range(self.tile.rows)]
+        if isinstance(self.places, Patch):
+            return Rows(self.packed, starts, self.channel)
+        view = self.problem.x_view
+        assert view is not None
+        base = code.add(code.size(view.offset), code.mul(item.batch[0], code.size(view.strides[0])))
+        return Rows(self.frame.inputs[view.base].memref, [code.add(base, s) for s in starts], self.channel)
+
+    # -- B: packed ahead of time ----------------------------------------------------------------------------------
+    def b_panel(self, item: Item, j: Index, first: Index) -> Panel:
+        view = self.problem.w_view
+        assert view is not None
+        buffer = self.frame.inputs[view.base]
+        start = self.code.add(self.code.size(view.offset), self.code.mul(first, self.k))
+        return Panel(buffer.memref, start, self.tile.columns, buffer.dtype)
+
+    def next_block(self, item: Item, b: Panel) -> Index:
+        return self.code.add(b.start, self.code.mul(item.k_high, self.tile.columns))
+
+    def multiply(
+        self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]
+    ) -> list[ir.Value]:
+        if self.table is None:
+            return super().multiply(tile, rows, b, low, high, acc)
+        code, table = self.code, self.table
+
+        def one(k: Index, *now: ir.Value) -> list[ir.Value]:
+            at = code.op("arith.index_cast", [code.index], [code.load(table, k)])
+            a = [lambda s=s: code.load(rows.buffer, code.add(s, at)) for s in rows.starts]
+            return step(code, tile, a, b.loads(code, tile, k), now)
+
+        return code.loop(low, high, 1, acc, one)
+
+    def _fill_table(self) -> None:
+        """Note where each element of K lies, counted from the first: one load, where sums of three terms cost registers."""
+        code, table = self.code, self.table
+        assert table is not None
+
+        def channel(c: Index) -> None:
+            def tap(number: Index, offset: Index) -> None:
+                at = code.value(code.add(code.mul(c, self.channel), offset))
+                code.store(
+                    code.op("arith.index_cast", [numeric.element_type("i32")], [at]),
+                    table,
+                    code.add(code.mul(c, self.taps), number),
+                )
+
+            self.places.each_tap(tap)
+
+        code.loop(0, self.problem.in_channels, 1, [], channel)
+
+    # -- the result -------------------------------------------------------------------------------------------------
+    def write(self, item: Item) -> None:
+        """Turn the sums, a vector of channels at a time, and write the channels."""
+        code, width, line = self.code, self.tile.width, self.kept_rows
+        count = code.sub(item.row_end, item.row)
+
+        def channels(c: Index) -> None:
+            def block(p: Index) -> None:
+                at = code.add(code.mul(p, self.column_block), c)
+                rows = [code.vload(self.sums, code.add(at, i * self.column_block), width) for i in range(width)]
+                for i, column in enumerate(transpose(code, rows, 8 * self.bytes)):
+                    code.vstore(column, self.turned, code.add(p, i * line))
+
+            def channel(i: Index) -> None:
+                lead = [item.batch[0], code.add(item.column, c, i)]
+                self.epilogue.emit(lead, item.row, count, self.turned, code.mul(i, line))
+
+            code.loop(0, count, width, [], block)
+            code.loop(0, code.min(width, code.sub(item.columns, c)), 1, [], channel)
+
+        code.loop(0, item.columns, width, [], channels)
+
+
+class Image(Taps):
+    """An image that is read where it lies; `strides` are those of its spatial dims."""
+
+    def __init__(self, code: Code, windows: Sequence[Window], strides: Sequence[Dim]):
+        super().__init__(code, windows)
+        self.strides = tuple(strides)
+
+    def offset(self, position: Index) -> Index:
+        """Where output `position` starts."""
+        code, at = self.code, 0
+        for i, window, stride in zip(
+            delinearize(code, position, [w.out for w in self.windows]), self.windows, self.strides
+        ):
+            at = code.add(at, code.mul(i, code.mul(code.size(stride), window.stride)))
+        return at
+
+    def tap(self, taps: Sequence[Index]) -> Index:
+        code, at = self.code, 0
+        for i, window, stride in zip(taps, self.windows, self.strides):
+            at = code.add(at, code.mul(code.mul(i, window.dilation), code.size(stride)))
+        return at
