@@ -1,20 +1,18 @@
 """Everything private of torch that the frontend uses, in one place, each with a check or a way around.
 
 Written against torch 2.13. `check()` runs every self-test and says what is missing; callers use the functions, which
-degrade: without the composite override, composites are recognised from their parts; without the tensor offset, the
-native entry is not used.
+degrade: without the composite override, composites are recognised from their parts. What concerns tensors in memory is
+in `compat_memory.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import itertools
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +20,9 @@ from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-__all__ = ["aot_module_simplified"]
+from .compat_memory import empty_strided, fast_reinterpret, reinterpret, tensor_offset, version_slot
+
+__all__ = ["aot_module_simplified", "empty_strided", "fast_reinterpret", "tensor_offset", "version_slot"]
 
 
 def allows_tf32() -> bool:
@@ -208,35 +208,6 @@ def _not_implemented(*_args: Any, **_kwargs: Any) -> Any:
     return NotImplemented
 
 
-def reinterpret(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
-    """A view of `base`'s storage, `offset` elements after the first element of `base`."""
-    return torch.as_strided(base, size, stride, base.storage_offset() + offset)
-
-
-def _find_fast_reinterpret() -> Callable[..., torch.Tensor]:
-    """The guard module's C++ version (half the time), if it counts offsets as `reinterpret` does."""
-    try:
-        from torch._C._dynamo.guards import _reinterpret_tensor as fast
-    except ImportError:
-        return reinterpret
-    x = torch.arange(6.0)[1:]
-    same = torch.equal(fast(x, (2,), (2,), 1), reinterpret(x, (2,), (2,), 1))
-    return fast if same else reinterpret
-
-
-def _find_empty_strided() -> Callable[..., torch.Tensor]:
-    """`(size, stride, dtype) -> Tensor` on the CPU: the guard module's fast one, else torch's."""
-    try:
-        from torch._C._dynamo.guards import _empty_strided_cpu as fast
-    except ImportError:
-        return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device="cpu")
-    return fast
-
-
-fast_reinterpret = _find_fast_reinterpret()
-empty_strided = _find_empty_strided()
-
-
 def bind_eager(op: Any) -> Callable[..., Any]:
     """What calls `op` fastest from Python: the C++ function below an OpOverload, else `op`."""
     if isinstance(op, torch._ops.OpOverload):
@@ -271,49 +242,6 @@ def _bounds(known: Any) -> tuple[int | None, int | None]:
         int(x) if getattr(x, "is_Integer", False) and abs(int(x)) < 2**48 else None for x in (known.lower, known.upper)
     )
     return low, high
-
-
-def tensor_offset() -> int | None:
-    """Bytes from a Python tensor object to the `at::Tensor` in it, found by looking for its pointer; None if absent."""
-    tensors = [torch.empty(3), torch.empty(2, 2)]
-    words = type(tensors[0]).__basicsize__ // 8
-    for index in range(object.__basicsize__ // 8, words):
-        if all(ctypes.c_uint64.from_address(id(t) + 8 * index).value == t._cdata for t in tensors):
-            return 8 * index
-    return None
-
-
-def version_slot() -> tuple[int, int] | None:
-    """Where a TensorImpl keeps its version counter: offset of the pointer to it, offset of the 32-bit count in that.
-
-    Found by watching what changes when a tensor does; None if nothing does.
-    """
-    probe = torch.zeros(3)
-    impl = probe._cdata
-    for outer in range(8, 256, 8):
-        pointer = ctypes.c_uint64.from_address(impl + outer).value
-        if pointer & 7 or not _readable(pointer, 32):
-            continue
-        for inner in (8, 12, 16, 20, 24):
-            count = ctypes.c_uint32.from_address(pointer + inner)
-            found = []
-            for _ in range(3):
-                found.append(count.value == probe._version)
-                probe.add_(1)
-            if all(found) and count.value == probe._version:
-                return outer, inner
-    return None
-
-
-def _readable(address: int, size: int) -> bool:
-    try:
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            low, high = (int(x, 16) for x in line.split()[0].split("-"))
-            if low <= address and address + size <= high:
-                return line.split()[1][0] == "r"
-    except OSError:
-        pass
-    return False
 
 
 def storage_key(tensor: torch.Tensor) -> int:
