@@ -13,6 +13,7 @@ _RECOMPUTE_OPS = 4
 _MOST_BEFORE_ROWS = 12  # pointwise ops between a product and a reduction of its rows; and before the cast
 _CHAIN_READERS, _CHAIN_OPS, _CHAIN_LEAVES = 4, 6, 2  # of what a GPU computes again for sums over rows and over columns
 _REDUCING = ("reduction", "row")
+_SUMMED = ("pointwise", "reduction")
 
 
 class Uses:
@@ -175,15 +176,17 @@ class Uses:
         """Make short chains on inputs free that are read both along rows and for a sum over other dims.
 
         `(x - mean) * rstd` of a norm's backward pass: one kernel sums along rows, another the gradient of the weight over
-        them, and both read `x` faster than the chain's result in f32.
+        them, and both read `x` faster than the chain's result in f32. So is the gradient in f32, whose own sum is the bias's.
         """
         for node in self.flow.nodes:
             if not is_cheap(node) or node in self._free or node.results[0] in self.returned:
                 continue
             readers = self._readers(node)
-            if not 2 <= len(readers) <= _CHAIN_READERS or any(r.category != "pointwise" for r in readers):
+            if not 2 <= len(readers) <= _CHAIN_READERS or any(r.category not in _SUMMED for r in readers):
                 continue
-            ways = [[u.category for u in self._readers(r)] for r in readers]
+            ways = [
+                [r.category] if r.category == "reduction" else [u.category for u in self._readers(r)] for r in readers
+            ]
             if not any(w == ["reduction"] for w in ways) or all(w == ["reduction"] for w in ways):
                 continue
             chain, leaves = self._chain(node)

@@ -205,6 +205,18 @@ def test_a_reduction_waits_for_those_that_it_needs(shape, over):
     check(g, arrays, 2e-4)
 
 
+def test_sums_over_rows_stay_along_columns_beside_values_of_a_row():
+    """The gradient of a norm's weight: means and scales of rows are contiguous along what is summed, and small."""
+    g = Graph()
+    x, y = (g.add_input(n, TensorType("f32", (300, 128))) for n in "xy")
+    m, r = (g.add_input(n, TensorType("f32", (300, 1))) for n in "mr")
+    normal = g.add("mul", g.add("sub", x, m), r)
+    for value in (y, g.add("mul", y, normal)):
+        g.add_output(g.add("sum", value, dims=(0,), keepdim=False, dtype="f32"))
+    text = check(g, random(*(("f32", s) for s in ((300, 128), (300, 128), (300, 1), (300, 1)))), 2e-4)
+    assert text.count("gpu.func @") == 2 and "vector.load %arg0" in text
+
+
 def test_reductions_that_are_read_another_way_have_stages_of_their_own():
     """The sum over columns of a transposed matrix is one along its rows."""
     g = Graph()

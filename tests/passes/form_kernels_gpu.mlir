@@ -154,3 +154,21 @@ func.func @pairs_in_rows(%x: tensor<64x128x1xf32>, %y: tensor<64x128x1xf32>) -> 
   %3 = "lamina.materialize"(%2) : (tensor<64x256xf32>) -> tensor<64x256xf32>
   return %3 : tensor<64x256xf32>
 }
+
+// So is the gradient, which is summed itself for the bias: nothing of it is stored in f32, and both sums are one kernel.
+// CHECK-LABEL: func.func @gradients
+// CHECK-NOT: lamina.cast{{.*}}lamina.kernel
+// CHECK: lamina.mean{{.*}}lamina.kernel = [[ROWS:[01]]]
+// CHECK: lamina.sub{{.*}}lamina.kernel = [[ROWS]]
+// CHECK: lamina.sum{{.*}}lamina.kernel = [[COLUMNS:[01]]]
+// CHECK: lamina.sum{{.*}}lamina.kernel = [[COLUMNS]]
+func.func @gradients(%g: tensor<4096x768xbf16>, %y: tensor<4096x768xf32>) -> (tensor<4096x768xf32>, tensor<768xf32>, tensor<768xf32>) {
+  %0 = "lamina.cast"(%g) {dtype = f32} : (tensor<4096x768xbf16>) -> tensor<4096x768xf32>
+  %1 = "lamina.mul"(%0, %y) : (tensor<4096x768xf32>, tensor<4096x768xf32>) -> tensor<4096x768xf32>
+  %2 = "lamina.mean"(%1) {dims = array<i64: 1>, keepdim = true} : (tensor<4096x768xf32>) -> tensor<4096x1xf32>
+  %3 = "lamina.sub"(%0, %2) : (tensor<4096x768xf32>, tensor<4096x1xf32>) -> tensor<4096x768xf32>
+  %4 = "lamina.sum"(%0) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
+  %5 = "lamina.mul"(%0, %y) : (tensor<4096x768xf32>, tensor<4096x768xf32>) -> tensor<4096x768xf32>
+  %6 = "lamina.sum"(%5) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
+  return %3, %4, %6 : tensor<4096x768xf32>, tensor<768xf32>, tensor<768xf32>
+}

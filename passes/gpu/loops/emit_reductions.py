@@ -46,10 +46,8 @@ COLUMN_BLOCKS, SCALAR_BLOCKS = 528, 2112
 FINAL_SLICES, FINAL_THREADS = 16, 256  # of the stage that combines chunks, along columns and along rows
 ROW_THREADS = 256  # of a block that takes a chunk of a row
 WAVES = 2112  # blocks along rows: sixteen for each of 132 multiprocessors
-LEAST_OVERLAPPING, OVERLAPPING = (
-    256,
-    8,
-)  # results of a row that is no whole number of vectors and is taken in such: of so many
+# results of a row that is no whole number of vectors and is taken in such, of so many
+LEAST_OVERLAPPING, OVERLAPPING = 256, 8
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 
@@ -160,7 +158,9 @@ class _Stages:
             return False
         row, column = dims.symbol("r"), dims.symbol("c")
         probe = self.probe(row, column, Ranges({"r": self.count, "c": self.length}))
-        scores = [sum(_contiguous(o, name) for _, o in probe.loads) for name in ("r", "c")]
+        offsets = [o for _, o in probe.loads]
+        large = [o for o in offsets if {"r", "c"} <= dims.symbols(o)] or offsets  # others are a row or a column of it
+        scores = [sum(_contiguous(o, name) for o in large) for name in ("r", "c")]
         return scores[0] > scores[1]
 
     def scratch(self, chunks: int) -> list[int]:
