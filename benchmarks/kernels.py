@@ -144,22 +144,31 @@ def matmuls() -> Iterator[Case]:
 
 
 def convs() -> Iterator[Case]:
+    """Each with weights as they are, and packed ahead of time where there is one group."""
+    columns = 2 * get_target("native").features.lanes()
+    both = lambda v: f"array<i64: {v}, {v}>"
     shapes = [(*c, 1) for c in CONVS] + [(size, c, c, k, s, c) for size, c, k, s in DEPTHWISE]
     for size, inputs, outputs, window, stride, groups in shapes:
         x, w = torch.randn(1, inputs, size, size), torch.randn(outputs, inputs // groups, window, window)
         eager = lambda x=x, w=w, s=stride, p=window // 2, g=groups: torch.conv2d(x, w, stride=s, padding=p, groups=g)
         result = eager()
-        types = [("f32", tuple(x.shape)), ("f32", tuple(w.shape))]
-        both = lambda v: f"array<i64: {v}, {v}>"
-        y = tensor("f32", tuple(result.shape))
-        body = (
-            f'%y = "lamina.conv"(%0, %1) {{stride = {both(stride)}, padding = {both(window // 2)}, dilation = {both(1)}, '
-            f"groups = {groups} : i64, transposed = false, output_padding = array<i64>}} : "
-            f"({', '.join(tensor(*t) for t in types)}) -> {y}\nreturn %y : {y}"
-        )
-        call = prepared(kernel("conv", types, [("f32", tuple(result.shape))], body), [x, w], result)
-        name = f"conv {inputs}->{outputs} {window}x{window}/{stride} {size}^2" + (" depthwise" if groups > 1 else "")
-        yield name, 2.0 * result.numel() * w[0].numel(), call, eager
+        matrix = F.pad(w.flatten(1), (0, 0, 0, -outputs % columns))
+        panels = matrix.view(-1, columns, w[0].numel()).transpose(1, 2).contiguous()
+        windows = f"stride = {both(stride)}, padding = {both(window // 2)}, dilation = {both(1)}"
+        plain = f"{windows}, groups = {groups} : i64, transposed = false, output_padding = array<i64>"
+        name = f"{inputs}->{outputs} {window}x{window}/{stride} {size}^2" + (" depthwise" if groups > 1 else "")
+        for op, weight, attributes in (
+            ("conv", w, plain),
+            ("packed_conv", panels, f"{windows}, size = {outputs} : i64, kernel = {both(window)}"),
+        ):
+            if op == "packed_conv" and groups > 1:
+                continue
+            types = [("f32", tuple(x.shape)), ("f32", tuple(weight.shape))]
+            y = tensor("f32", tuple(result.shape))
+            signature = ", ".join(tensor(*t) for t in types)
+            body = f'%y = "lamina.{op}"(%0, %1) {{{attributes}}} : ({signature}) -> {y}\nreturn %y : {y}'
+            call = prepared(kernel("conv", types, [("f32", tuple(result.shape))], body), [x, weight], result)
+            yield f"{op} {name}", 2.0 * result.numel() * w[0].numel(), call, eager
 
 
 def attentions() -> Iterator[Case]:
