@@ -1,6 +1,7 @@
 """The package as a whole: imports form a tree, `import lamina` is light, and the wheel holds every module."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,9 @@ def test_every_folder_is_packaged():
         for path in (ROOT / folder).rglob("__init__.py"):
             dotted = ".".join(("lamina", *path.parent.relative_to(ROOT).parts))
             assert f'"{dotted}"' in text, f"{dotted} is missing from [tool.setuptools] packages"
+    for dotted in re.findall(r'^  "(lamina[\w.]*)",$', text, re.M):  # setuptools builds nothing if one is missing
+        folder = ROOT.joinpath(*dotted.split(".")[1:])
+        assert (folder / "__init__.py").exists(), f"[tool.setuptools] packages has {dotted}, which is not there"
 
 
 def test_unknown_public_name_lists_the_known():

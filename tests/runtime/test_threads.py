@@ -142,9 +142,9 @@ def test_our_pool_has_the_threads_asked_for(image, monkeypatch):
     monkeypatch.setenv("LAMINA_NUM_THREADS", "4")
     for name, value in (("_provider", None), ("_pool", 0)):
         monkeypatch.setattr(threads, name, value)
-    before = len(os.listdir("/proc/self/task"))
+    before = set(os.listdir("/proc/self/task"))
     run(image, threads.Contexts(image), 100, 1)
-    assert len(os.listdir("/proc/self/task")) == before + 3
+    assert len(set(os.listdir("/proc/self/task")) - before) == 3  # threads of other tests may end meanwhile
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ image = Image(open({str(tmp_path / "image.so")!r}, "rb").read())
 torch.set_num_threads(2)
 torch.randn(1 << 20).sin()
 contexts = threads.Contexts(image)
-before = len(os.listdir("/proc/self/task"))
+before = set(os.listdir("/proc/self/task"))
 for total in (1, 2, 100, 999):
     status, counts = run(image, contexts, total, 1)
     assert status == 0 and (counts == 1).all()
 assert threads.provider().name == "torch"
-assert len(os.listdir("/proc/self/task")) == before, "a second pool"
+assert set(os.listdir("/proc/self/task")) <= before, "a second pool"
 if os.fork() == 0:
     import signal
     signal.alarm({HANG})
