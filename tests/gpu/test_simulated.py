@@ -399,17 +399,7 @@ def test_symbolic_rows_and_columns():
 
 
 # shorter than what is worth it, just so long, as many vectors as a block holds, and as a larger one holds, more, none
-LENGTHS = [
-    (5, 255),
-    (5, 259),
-    (3, 4099),
-    (3, 4103),
-    (3, 4105),
-    (2, 8195),
-    (2, 8209),
-    (3, 1001),
-    (3, 0),
-]
+LENGTHS = [(5, 255), (5, 259), (2, 4103), (2, 4105), (1, 8209), (3, 1001), (3, 0)]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
