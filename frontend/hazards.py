@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -65,11 +66,19 @@ def lost_writes(gm: fx.GraphModule) -> str:
     calls = [n for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
     names = {n: n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "") for n in calls}
     writes = [n for n, name in names.items() if (name.endswith("_") and not name.endswith("__")) or name == "setitem"]
-    if writes and any(name == "unfold" and n.target is not F.unfold for n, name in names.items()):
+    unfolded = {n for n, name in names.items() if name == "unfold" and n.target is not F.unfold}
+    if unfolded and any(not unfolded.isdisjoint(_sources(n)) for n in writes):
         return "through 'unfold'"
     if any(_is_symbol(n.meta.get("example_value")) and all(u.target == "item" for u in n.users) for n in writes):
         return "to an f64 scalar tensor"
     return ""
+
+
+def _sources(node: fx.Node) -> Iterator[fx.Node]:
+    """What the first operand of a node may be a view of."""
+    while node.all_input_nodes:
+        node = node.all_input_nodes[0]
+        yield node
 
 
 def _is_symbol(value: Any) -> bool:

@@ -160,3 +160,14 @@ def batch_norm_backward_with_reserve(
 def _given(value: Value | None) -> Value:
     assert value is not None, "torch passes the statistics that the mode needs"
     return value
+
+
+@aten("_weight_norm_interface_backward")
+def weight_norm_backward(c: Any, grad: Value, v: Value, g: Value, norms: Value, dim: int) -> tuple[Value, Value]:
+    """`dg = d / n` and `dv = g / n (h - v d / n²)` with `d = sum(h v)` over all dims but `dim`, of the gradient `h`."""
+    t, h = T(c, v).wide(), T(c, grad).wide()
+    others = [d for d in range(t.rank) if d != dim % t.rank]
+    norm, scale = T(c, norms).to(t.dtype), T(c, g).to(t.dtype)
+    dot = (h * t).sum(others, keepdim=True)
+    dv = (scale / norm) * (h - t * (dot / (norm * norm)))
+    return dv.to(c.type(v).dtype).value, (dot / norm).to(c.type(g).dtype).value

@@ -16,11 +16,13 @@ from architectures.survey import precise
 from architectures.test_architectures import FAST
 from lamina.frontend.stats import COUNTERS
 
-# Experts' weights get their gradients from transformers' own op, and complex numbers at the edge of a graph are eager's.
+# Experts' weights get their gradients from transformers' own op; complex numbers at the edge of a graph, and random
+# ones, are eager's.
 EAGER = {
     "aten._conj.default",
     "aten._fft_c2c.default",
     "aten.linalg_solve_triangular.default",
+    "aten.randint.low",
     "aten.unsqueeze.default",
     "aten.view_as_complex.default",
     "aten.view_as_real.default",

@@ -201,6 +201,12 @@ def test_scalar_tensor_is_written(dtype):
     check(f, torch.tensor(3, dtype=dtype), torch.arange(4.0))
 
 
+def test_a_write_beside_unfold_is_none_through_it():
+    assert not check(lambda x: x.unfold(1, 2, 1).sum(-1) + torch.zeros(4).fill_(2.0).sum(), torch.rand(3, 5))[
+        "failures"
+    ]
+
+
 def test_unfold_of_images_is_no_view():
     assert not check(lambda images_: F.unfold(images_, 2), torch.rand(1, 2, 5, 5))["failures"]
 

@@ -276,6 +276,9 @@ case(
 )
 gradient_case("embedding", lambda w, i: F.embedding(i, w, padding_idx=2), x(7, 4), positions(7, 3, 5))
 
+gradient_case("weight_norm", lambda v, g: torch._weight_norm(v, g, 0), x(4, 3, 2), x(4, 1, 1))
+gradient_case("weight_norm_last", lambda v, g: torch._weight_norm(v, g, 2), x(4, 3, 2), x(1, 1, 2))
+
 TARGET = torch.tensor([1, 4, -100, 0])
 gradient_case("cross_entropy", lambda v, t: F.cross_entropy(v, t), x(4, 5), TARGET)
 gradient_case(
