@@ -122,13 +122,16 @@ class _Arena(threading.local):
 _arena = _Arena()
 
 
-def thread_arena(size: int) -> int:
-    """The address of at least `size` bytes, aligned to 64, valid until this thread asks for more."""
+def thread_arena(size: int) -> tuple[np.ndarray | None, int]:
+    """At least `size` bytes of this thread, aligned to 64: what to keep while they are used, and the address.
+
+    A finalizer may ask for more meanwhile, and at exit all threads' blocks go.
+    """
     if size > _arena.size:
-        _arena.block = None  # free first: old and new need not exist together
-        _arena.block, _arena.address = allocate(size)
-        _arena.size = size
-    return _arena.address
+        _arena.block, _arena.size = None, 0  # free first: old and new need not exist together
+        block, address = allocate(size)
+        _arena.block, _arena.address, _arena.size = block, address, size
+    return _arena.block, _arena.address
 
 
 def allocate(size: int) -> tuple[np.ndarray, int]:

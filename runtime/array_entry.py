@@ -17,20 +17,16 @@ import numpy as np
 from . import array_table as layout
 from . import threads
 from .arrays import numpy_dtype, pointer, row_major
-from .entry import PYTHON, SHARED, TINY, Chain, Table, addresses, has_known_layout, method, rows
+from .entry import PYTHON, RAISING, SHARED, TINY, Chain, Table, addresses, has_known_layout, rows
 from .errors import LaminaRuntimeError
 from .program import Prepared
 
 if TYPE_CHECKING:
     from .call import Caller
 
-_PYTHON = PYTHON | {
-    "tuple_new": "PyTuple_New",
-    "tuple_set": "PyTuple_SetItem",
-    "increment": "Py_IncRef",
-    "decrement": "Py_DecRef",
-    "dict_get": "PyDict_GetItem",
-}
+_PYTHON = PYTHON | RAISING | {
+    "tuple_new": "PyTuple_New", "tuple_set": "PyTuple_SetItem", "increment": "Py_IncRef", "dict_get": "PyDict_GetItem"
+}  # fmt: skip
 _TORCH = sys.intern("torch")
 
 
@@ -62,16 +58,16 @@ class _ArrayEntry:
             "arguments": len(plan["inputs"]),
             "outputs": self._results,
         }
-        self.chain = Chain(method(address), self._table, self._slow)
+        self.chain = Chain(address, self._table, self._slow)
         caller.changed = self.chain.forget
 
     def _table(self) -> Table:
-        return Table(layout.SLOT, self._words)
+        return Table(layout.SLOT, self._words, self._failed)
+
+    def _failed(self, status: int) -> Any:
+        raise self.caller.program.failure(status)
 
     def _slow(self, out: Any, *inputs: Any) -> Any:
-        status = SHARED.take_status()
-        if status:
-            raise self.caller.program.failure(status)
         result = self.caller.general(out, *inputs)
         if len(inputs) == len(self.caller.arguments) and all(map(self._usable, self.caller.arguments, inputs)):
             kinds = tuple(v if type(v) is int else (v.shape, v.strides, id(v.dtype)) for v in inputs)

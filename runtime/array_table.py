@@ -5,19 +5,19 @@ An entry is called with `(out, *inputs)`. Its name is that of the layout: code a
 
 from __future__ import annotations
 
-ENTRY = "lamina_array_entry_1"
+ENTRY = "lamina_array_entry_2"
 
 SLOTS = (
     # functions
     "vectorcall", "tuple_new", "tuple_set", "save_thread", "restore_thread", "increment", "decrement", "clear_error",
-    "long_value", "dict_get",
+    "long_value", "dict_get", "new_long",
     # facts of numpy and Python: classes, objects
     "array_class", "tuple_class", "int_class", "none", "empty", "modules", "torch_name",
     # the program; torch: its module when the context was chosen; counter: what returns its number of threads
     "main", "context", "torch", "counter", "threads", "epoch_cell", "epoch", "shared", "release",
     # the call as memoised
     "arguments", "argument_table", "outputs", "output_table", "buffers", "dims", "arena_buffer",
-    "valid", "slow",
+    "valid", "slow", "failed",
 )  # fmt: skip
 SLOT = {name: i for i, name in enumerate(SLOTS)}
 

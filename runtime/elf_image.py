@@ -29,11 +29,13 @@ _NEEDED, _HASH, _STRINGS, _SYMBOLS, _RELOCATIONS, _RELOCATIONS_SIZE = 1, 4, 5, 6
 _EXECUTE, _WRITE = 1, 2  # flags of a segment
 # architecture → e_machine, the type of relative relocations, those of relocations to symbols
 _MACHINES = {"x86_64": (62, 8, (1, 6)), "aarch64": (183, 1027, (257, 1025)), "riscv64": (243, 3, (2,))}
-_mapped: list[mmap.mmap] = []  # for ever: threads may be in their code
 
 
-def map_image(data: bytes) -> dict[str, int]:
-    """Map an image; the addresses of what it exports. ValueError: it is none for this machine; OSError: it is not allowed."""
+def map_image(data: bytes) -> tuple[dict[str, int], mmap.mmap]:
+    """Map an image: the addresses of what it exports, and its memory, which must live as long as they are used.
+
+    ValueError: it is no image for this machine; OSError: it is not allowed.
+    """
     try:
         number, relative, to_symbol = _MACHINES.get(host_arch(), (0, 0, ()))
         if data[:6] != b"\x7fELF\x02\x01" or data[18:20] != struct.pack("<H", number):
@@ -62,8 +64,7 @@ def map_image(data: bytes) -> dict[str, int]:
         raise ValueError(f"it is damaged: {error}") from None
     for load in loads:
         _protect(load, base)
-    _mapped.append(memory)
-    return exports
+    return exports, memory
 
 
 def _text(memory: mmap.mmap, at: int) -> str:

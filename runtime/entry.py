@@ -5,6 +5,7 @@ object whose content is the address of the table: addresses of functions, what t
 A table knows one call, or calls of all sizes; in a `Chain` each calls the next where its checks fail, and at the end Python:
 
     call ─▶ table 0 ─ other sizes ─▶ table 1 ─ … ─▶ slow(*args), which may `fill` a table for the next such call
+                 └─ the program fails ─▶ failed(status), which raises
 
 All programs of a process share one arena and the word `busy` beside it: a call that finds it set takes the slow path,
 which has an arena for each thread. Words are read and written with the GIL held, except by a program that runs.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -24,6 +26,8 @@ from .array_table import BYTES_DATA
 from .loader import symbol_address
 
 _METH_FASTCALL = 0x80
+_METHOD = struct.Struct("@PPiP")  # PyMethodDef: name, function, flags, documentation
+_NAME = ctypes.create_string_buffer(b"lamina_entry")
 # Calls that a chain remembers. A check that fails costs some 20 ns, memoising a call some 30 µs.
 LIMIT = 16
 # A program that touches less than this is done in a few microseconds; giving up the GIL would cost 0.1 to 0.2 of them.
@@ -36,15 +40,8 @@ PYTHON = {
     "save_thread": "PyEval_SaveThread",
     "restore_thread": "PyEval_RestoreThread",
 }
-
-
-class _MethodDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
+# and those that raise a program's failure
+RAISING = {"vectorcall": "PyObject_Vectorcall", "new_long": "PyLong_FromLongLong", "decrement": "Py_DecRef"}
 
 
 def has_known_layout() -> bool:
@@ -54,13 +51,12 @@ def has_known_layout() -> bool:
     return plain and ctypes.string_at(id(content) + BYTES_DATA, len(content)) == content
 
 
-def method(address: int) -> _MethodDef:
-    """What CPython must know about the entry at `address`; it must live as long as builtins made of it."""
-    return _MethodDef(b"lamina_entry", address, _METH_FASTCALL, None)
-
-
 class _Anchor(bytes):
-    """The `self` of a builtin: its content is the table's address, its attributes keep alive what native code reads."""
+    """The `self` of a builtin. Its attributes keep alive what native code reads.
+
+    Its content is the table's address and the builtin's PyMethodDef, which CPython reads after a collection has cleared
+    attributes.
+    """
 
     table: Table
     chain: Any
@@ -69,12 +65,14 @@ class _Anchor(bytes):
 class Table:
     """The words of one call, by name; `valid` and `slow` must be among the names. `kept` lives as long as the words."""
 
-    def __init__(self, slot: Mapping[str, int], words: Mapping[str, int]):
+    def __init__(self, slot: Mapping[str, int], words: Mapping[str, int], failed: Callable[[int], Any] | None = None):
         self._slot = slot
         self.slots = (ctypes.c_int64 * len(slot))()
+        self.shared = SHARED  # at exit modules are cleared, and threads may be running programs
         self.kept: Any = None
         self.slow: Any = None  # what the word `slow` points to
-        self.set(**words)
+        self.failed = failed  # raises the error of a status
+        self.set(**words, **({} if failed is None else {"failed": id(failed)}))
 
     @property
     def busy(self) -> bool:
@@ -87,22 +85,26 @@ class Table:
             self.slots[self._slot[name]] = value
 
 
-def builtin(method: _MethodDef, table: Table, slow: Callable[..., Any], chain: Any = None) -> Callable[..., Any]:
-    """The builtin that reads `table` and calls `slow` where it cannot; it keeps all three alive, and `chain`."""
-    anchor = _Anchor(ctypes.addressof(table.slots).to_bytes(8, sys.byteorder))
+def builtin(entry: int, table: Table, slow: Callable[..., Any], chain: Any = None) -> Callable[..., Any]:
+    """The builtin of the code at `entry`, which reads `table` and calls `slow` where it cannot; it keeps these and `chain`."""
+    content = struct.pack("@Q", ctypes.addressof(table.slots))
+    anchor = _Anchor(content + _METHOD.pack(ctypes.addressof(_NAME), entry, _METH_FASTCALL, 0))
     anchor.table, anchor.chain = table, chain
     table.slow = slow
     table.set(slow=id(slow))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(method), anchor, None)
+    return make(id(anchor) + BYTES_DATA + len(content), anchor, None)
 
 
 class Chain:
-    """Tables behind one builtin, `call`; `slow` is called, and may `fill` a table, where none fits."""
+    """Tables behind one builtin, `call`; `slow` is called, and may `fill` a table, where none fits.
 
-    def __init__(self, method: _MethodDef, make: Callable[[], Table], slow: Callable[..., Any]):
-        self._method, self._make, self._slow = method, make, slow
+    The code at `entry` must live as long as the tables that `make` makes, or as `slow`.
+    """
+
+    def __init__(self, entry: int, make: Callable[[], Table], slow: Callable[..., Any]):
+        self._entry, self._make, self._slow = entry, make, slow
         self.tables: list[Table] = []
         self._builtins: list[Any] = []
         self._keys: list[Hashable] = []
@@ -163,7 +165,7 @@ class Chain:
 
     def _append(self) -> int:
         table = self._make()
-        made = builtin(self._method, table, self._slow, self)
+        made = builtin(self._entry, table, self._slow, self)
         if self.tables:
             self.tables[-1].slow = made
             self.tables[-1].set(slow=id(made))
@@ -177,7 +179,7 @@ class _Shared:
     """What all tables share: whether some thread is running a program, the arena for it, and who fills a table."""
 
     def __init__(self) -> None:
-        self.cells = (ctypes.c_int64 * 3)()  # busy, the arena, the status of a call that failed
+        self.cells = (ctypes.c_int64 * 2)()  # busy, the arena
         self._block: Any = None
         self._old: list[Any] = []
         self.size = 0  # bytes of the arena
@@ -186,11 +188,6 @@ class _Shared:
     @property
     def busy(self) -> bool:
         return bool(self.cells[0])
-
-    def take_status(self) -> int:
-        """The status of the native call that failed just now, once; 0 if none did."""
-        status, self.cells[2] = self.cells[2], 0
-        return status
 
     def reserve(self, size: int) -> None:
         """Make the arena at least `size` bytes."""

@@ -1,4 +1,4 @@
-"""Load a shared object from memory, for as long as the process lives.
+"""Load a shared object from memory.
 
 We map it (elf_image.py), or, where a process may not make its memory executable (SELinux without `execmem`, systemd's
 MemoryDenyWriteExecute), Linux's loader opens a temporary file. No symbol is seen by others.
@@ -14,16 +14,19 @@ from .errors import LaminaRuntimeError
 
 
 class Image:
-    """A loaded shared object."""
+    """A loaded shared object; its addresses are valid as long as it lives.
+
+    No finalizer unmaps it: those of other garbage may still call its code. At exit the frames of threads that run it hold it.
+    """
 
     def __init__(self, data: bytes, name: str = "lamina"):
         if sys.platform == "win32":
             raise LaminaRuntimeError(f"the code of '{name}' is for Linux and macOS; Lamina loads none on Windows yet")
         from .elf_image import map_image
 
-        self._exports, self._library = dict[str, int](), None
+        self._exports, self._memory, self._library = dict[str, int](), None, None
         try:
-            self._exports = map_image(data)
+            self._exports, self._memory = map_image(data)
         except ValueError as error:
             raise LaminaRuntimeError(f"the system cannot load the code of '{name}': {error}") from None
         except OSError as error:

@@ -192,9 +192,9 @@ class LoadedProgram(PlannedProgram):
 
         A scalar input's pointer is to its value as an int64. LaminaRuntimeError when a check in the program fails.
         """
-        pointers = self._pointers(
-            *inputs, *(constants or self.constants).pointers, *outputs, thread_arena(prepared.arena_bytes)
-        )
+        memory, arena = thread_arena(prepared.arena_bytes)
+        pointers = self._pointers(*inputs, *(constants or self.constants).pointers, *outputs, arena)
         status = self._main(self.contexts.current(threads), ctypes.addressof(pointers), prepared.dims_address)
+        del memory
         if status:
             raise self.failure(status)

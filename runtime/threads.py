@@ -32,7 +32,6 @@ _forked = False  # this process is a child of one that had loaded us
 _provider: Provider | None = None
 _with_torch = False  # torch was there when it was chosen
 _pool = 0  # address of our own pool, shared by all images
-_pinned: list[Image] = []  # images whose code our threads run
 _EPOCH = ctypes.c_int64(0)  # counts what makes a context stale; native code reads it
 
 
@@ -136,7 +135,7 @@ def _start_pool(image: Image, threads: int) -> int:
     with _lock:
         if not _pool:
             create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(image.address("lamina_pool_create"))
-            _pinned.append(image)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(image))  # the pool's threads run its code, for ever
             _pool = create(threads - 1) or 0
         return _pool
 

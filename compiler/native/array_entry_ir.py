@@ -1,6 +1,6 @@
 """The entry for numpy arrays that every image carries, as LLVM IR: a checked, table-driven builtin of CPython.
 
-    PyObject *lamina_array_entry_1(PyObject *self, PyObject **args, Py_ssize_t n)        args: out, inputs
+    PyObject *lamina_array_entry_2(PyObject *self, PyObject **args, Py_ssize_t n)        args: out, inputs
 
 A call from numpy costs about a microsecond, where checks and pointers in Python cost five. Nothing of CPython is
 imported: addresses of functions lie in the table (`runtime/array_table.py`), so that images link against nothing.
@@ -9,7 +9,7 @@ imported: addresses of functions lie in the table (`runtime/array_table.py`), so
     each input       an ndarray, nothing derived; dims, sizes, strides, dtype as memoised; aligned; if it is written,
                      writeable and apart from all others
     each output      `numpy.empty`, or the caller's `out` if it is the same kind of array and apart from all inputs
-    anything else    the next table or Python (`slow`)
+    anything else    the next table or Python (`slow`); Python raises what fails (`failed`)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 
 from ...runtime import array_table as layout
 from .array_checks_ir import ARRAY_CHECKS_IR
-from .entry_ir import CLASS, load_field, load_slot, load_word, perform, ready, release, slow
+from .entry_ir import CLASS, failed, load_field, load_slot, load_word, perform, ready, release, slow
 
 _slot = partial(load_slot, layout.SLOT)
 
@@ -130,16 +130,10 @@ outok:
   br label %out.next
 run:
   %status = call i32 @entry_perform(ptr %t, ptr %buffers, ptr %shared)
+  store i64 0, ptr %shared
   %fine = icmp eq i32 %status, 0
   br i1 %fine, label %results, label %failed
-failed:
-  ; the program has run, and may have written: Python raises, and does not run it again
-  %code = zext i32 %status to i64
-  %code.a = getelementptr i64, ptr %shared, i64 2
-  store i64 %code, ptr %code.a
-  br label %undo
 results:
-  store i64 0, ptr %shared
   %single = icmp eq i64 %outputs, 1
   br i1 %single, label %alone, label %pack
 alone:
@@ -163,10 +157,9 @@ item.put:
 done:
   ret ptr %tuple
 undo:
-  ; the call cannot be made here, or failed: drop the outputs
-  %made = phi i64 [%j, %alloc], [%outputs, %failed]
+  ; the call cannot be made here: drop the outputs
   store i64 0, ptr %shared
-  call void @entry_release(ptr %t, ptr %handles, i64 %made)
+  call void @entry_release(ptr %t, ptr %handles, i64 %j)
   br label %slow
 """
 
@@ -176,5 +169,6 @@ ARRAY_IR = (
     + perform(layout.SLOT)
     + release(layout.SLOT, "decrement", "void")
     + _ENTRY
+    + failed(layout.SLOT)
     + slow(layout.SLOT)
 )

@@ -9,6 +9,7 @@ take `slots`, the numbers of a table's slots by name. A slot that they load has 
     @entry_arguments  each argument is as its row expects
     @entry_perform    the program, with the GIL or without
     @entry_release    the outputs of a failed call go
+    block `failed`    Python raises what the program's status says
     block `slow`      the next table, at last Python
 
 All are internal and inlined into the one entry that calls them.
@@ -136,7 +137,7 @@ def arguments_check(slots: Mapping[str, int], check: str, words: int) -> str:
 def perform(slots: Mapping[str, int]) -> str:
     """`i32 @entry_perform(%t, %buffers, %shared)`: the program's status; `release`: without the GIL, since it takes long.
 
-    The caller holds the word `busy`, and leaves a failure's status in the shared cells (`runtime/entry.py`).
+    The caller holds the word `busy`.
     """
     return f"""
 define internal i32 @entry_perform(ptr %t, ptr %buffers, ptr %shared) nounwind {{
@@ -195,6 +196,34 @@ def ready(slots: Mapping[str, int], busy: str) -> str:
   %ok01 = and i1 %ok0, %ok1
   %ok = and i1 %ok01, %ok2
   br i1 %ok, label %facts, label %slow"""
+
+
+def failed(slots: Mapping[str, int]) -> str:
+    """The block in which a call ends whose program has failed with %status: its outputs go, and the slot `failed` raises.
+
+    The program may have written to arguments, so it is not run again. The status is an argument, since a word in
+    memory would be taken by whichever thread comes first.
+    """
+    return f"""
+failed:
+  call void @entry_release(ptr %t, ptr %handles, i64 %outputs)
+  {load_slot(slots, "number.new", "new_long")}
+  {load_slot(slots, "raise", "failed")}
+  {load_slot(slots, "raise.call", "vectorcall")}
+  {load_slot(slots, "number.drop", "decrement")}
+  %code = zext i32 %status to i64
+  %code.at = alloca ptr
+  %number = call ptr %number.new(i64 %code)
+  store ptr %number, ptr %code.at
+  %no.number = icmp eq ptr %number, null
+  br i1 %no.number, label %no.more, label %tell
+tell:
+  %raised = call ptr %raise.call(ptr %raise, ptr %code.at, i64 1, ptr null)
+  call void %number.drop(ptr %number)
+  ret ptr %raised
+no.more:
+  ret ptr null
+"""
 
 
 def slow(slots: Mapping[str, int]) -> str:

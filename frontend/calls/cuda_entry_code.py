@@ -17,7 +17,7 @@ from functools import partial
 from ...compiler.native.entry_ir import arguments_check, load_slot, load_word
 from ...compiler.native.gpu_launch_ir import launch_ir
 from ...compiler.native.size_steps_ir import follow_ir
-from .entry_code import HELPERS, RESULTS, opening, outputs
+from .entry_code import HELPERS, opening, outputs, results
 from .entry_table import ARGUMENT_WORDS, CUDA_SLOT, TENSOR
 
 _slot = partial(load_slot, CUDA_SLOT)
@@ -36,7 +36,7 @@ def cuda_entry_ir() -> str:
         + _FACTS
         + outputs("i32 %type, i32 %index", _DEVICE)
         + _RUN
-        + RESULTS
+        + results(", [%outputs, %run]")
     )
 
 

@@ -8,8 +8,9 @@ against nothing. Entries on GPUs begin and end in the same way (`cuda_entry_code
     symbols             where a table is for all sizes, its words are computed anew when a symbol has changed
     for each argument   exact type, number of dims, sizes and strides as memoised; ints equal;
                         weights: same object, same pointer, same version
-    shared cells        [0] busy: another thread runs a program, [1] the arena, which all tables share, [2] a failure's status
+    shared cells        [0] busy: another thread runs a program, [1] the arena, which all tables share
     anything else       the next table, at last the Python slow path (`slow` slot), which also memoises
+    a failure           the `failed` slot raises
     then                outputs from torch's allocator, the program, a tuple of tensors
 """
 
@@ -21,6 +22,7 @@ from ...compiler.native.entry_ir import (
     CLASS,
     SAME,
     arguments_check,
+    failed,
     int_check,
     load_field,
     load_slot,
@@ -46,7 +48,8 @@ def entry_ir() -> str:
         + _FACTS
         + outputs("i32 0, i32 -1")
         + _RUN
-        + RESULTS
+        + failed(SLOT)
+        + results()
     )
 
 
@@ -241,16 +244,11 @@ _RUN = """
 run:
   store i64 1, ptr %shared
   %status = call i32 @entry_perform(ptr %t, ptr %buffers, ptr %shared)
-  ; a failure's status is left for Python to raise, since the program may have written to arguments
-  %code = zext i32 %status to i64
-  %code.a = getelementptr i64, ptr %shared, i64 2
-  store i64 %code, ptr %code.a
   store i64 0, ptr %shared
   %fine = icmp eq i32 %status, 0
-  br i1 %fine, label %results, label %undo
+  br i1 %fine, label %results, label %failed
 """
 
-# How every entry ends: blocks `results` and `undo` (after `alloc` with %j outputs, or after `run`) and `slow`.
 _RESULTS = f"""
 results:
   {_slot("tnew", "tuple_new")}
@@ -273,10 +271,18 @@ resbody:
   br label %res
 done:
   ret ptr %tuple
+"""
+
+
+def results(launched: str = "") -> str:
+    """How every entry ends: blocks `results`, `undo` for an output that cannot be had, and `slow`.
+
+    `launched`: %run comes to `undo` too, with all outputs, when nothing has been launched.
+    """
+    undo = f"""
 undo:
-  ; a failed call: release the outputs made so far, then let the slow path do it again and raise
-  %made = phi i64 [%j, %alloc], [%outputs, %run]
+  %made = phi i64 [%j, %alloc]{launched}
   call void @entry_release(ptr %t, ptr %handles, i64 %made)
   br label %slow
 """
-RESULTS = _RESULTS + slow(SLOT)
+    return _RESULTS + undo + slow(SLOT)

@@ -10,13 +10,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ...compiler.errors import CompileError
-from ...runtime import entry
-from ...runtime.entry import addresses
+from ...runtime.entry import RAISING, addresses
 from ...runtime.loader import Image
 from .. import compat, weights
 from .entry_image import entry_image
@@ -32,10 +30,9 @@ _TORCH = {
     "get_threads": "torch_get_num_threads",
 }
 _TORCH_PYTHON = {"wrap": "_Z16THPVariable_WrapON2at10TensorBaseE"}
-_PYTHON = {
+_PYTHON = RAISING | {
     "tuple_new": "PyTuple_New",
     "tuple_set": "PyTuple_SetItem",
-    "vectorcall": "PyObject_Vectorcall",
     "long_value": "PyLong_AsLongLongAndOverflow",
     "save_thread": "PyEval_SaveThread",
     "restore_thread": "PyEval_RestoreThread",
@@ -47,7 +44,7 @@ class Support:
     """What every table shares: the code, addresses of functions, facts of this torch and Python."""
 
     image: Image
-    method: Any
+    address: int  # of the code
     slots: dict[str, int]
     dtype_codes: dict[torch.dtype, int]
 
@@ -77,7 +74,7 @@ def support(code: Callable[[], str], name: str, more: dict[str, int]) -> Support
         image = Image(entry_image(code, name).result(), name)
     except CompileError:
         return None
-    return Support(image, entry.method(image.address("lamina_entry")), slots, codes)
+    return Support(image, image.address("lamina_entry"), slots, codes)
 
 
 _CODED = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.bool)

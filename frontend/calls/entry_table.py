@@ -9,7 +9,8 @@ from ...runtime.gpu.table import LAUNCH_SLOTS
 SLOTS = (
     # functions
     "get_data_ptr", "get_dim", "get_sizes", "get_strides", "empty_strided", "delete_tensor", "wrap",
-    "tuple_new", "tuple_set", "vectorcall", "long_value", "save_thread", "restore_thread", "get_threads",
+    "tuple_new", "tuple_set", "vectorcall", "long_value", "new_long", "decrement", "save_thread", "restore_thread",
+    "get_threads",
     # facts of torch and Python
     "tensor_class", "parameter_class", "int_class", "tensor_offset", "version_outer", "version_inner",
     # the program
@@ -17,7 +18,7 @@ SLOTS = (
     # the signature as memoised
     "arguments", "argument_table", "outputs", "output_table",
     # state
-    "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "release", "slow",
+    "valid", "shared", "arena_buffer", "epoch_cell", "epoch", "release", "slow", "failed",
     # how all this follows the sizes
     *FOLLOW_SLOTS,
 )  # fmt: skip

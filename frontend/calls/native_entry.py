@@ -32,18 +32,7 @@ def bind(native: Native) -> Callable[..., Any] | None:
     support = _support()
     if support is None or native.program.contexts.hook:
         return None
-    return _CpuEntry(native, support, lambda: _CpuTable(native, support)).chain.call
-
-
-class _CpuEntry(PartEntry):
-    """The entry of a part on the CPU."""
-
-    def slow(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        """Raise what native code has left, or else call in Python and memoise."""
-        status = SHARED.take_status()
-        if status:
-            raise eager_error(self.native.program.failure(status))
-        return super().slow(*args)
+    return PartEntry(native, support, lambda: _CpuTable(native, support)).chain.call
 
 
 class _CpuTable(PartTable):
@@ -52,7 +41,7 @@ class _CpuTable(PartTable):
     native: Native
 
     def __init__(self, native: Native, support: Support):
-        super().__init__(native, support)
+        super().__init__(native, support, self._fail)
         count = self.first_output + len(native.program.plan["buffers"])
         self.buffers = (ctypes.c_int64 * (count + 2))()
         self.set(
@@ -61,6 +50,9 @@ class _CpuTable(PartTable):
             shared=ctypes.addressof(SHARED.cells),
             arena_buffer=count,
         )
+
+    def _fail(self, status: int) -> Any:
+        raise eager_error(self.native.program.failure(status))
 
     def now(self, args: tuple[Any, ...], call: Call) -> tuple[Any, ...]:
         """And the context, and whether half of the arena is enough."""

@@ -27,7 +27,7 @@ class PartEntry:
 
     def __init__(self, native: Any, support: Support, make: Callable[[], PartTable]):
         self.native = native
-        self.chain = entry.Chain(support.method, make, self.slow)
+        self.chain = entry.Chain(support.address, make, self.slow)
 
     def slow(self, *args: Any) -> tuple[torch.Tensor, ...]:
         """Call in Python, then memoise this call's sizes and weights for the native code."""
@@ -52,8 +52,8 @@ class PartTable(entry.Table):
     steps: SizeSteps | None = None
     facts: tuple[Any, ...] = ()  # `now` when the table was filled
 
-    def __init__(self, native: Any, support: Support):
-        super().__init__(self.names, support.slots)
+    def __init__(self, native: Any, support: Support, failed: Callable[[int], Any] | None = None):
+        super().__init__(self.names, support.slots, failed)
         self.native, self.support = native, support
         plan = native.program.plan
         self.first_output = len(plan["inputs"]) + len(plan["weights"]) + len(plan["persistent"])

@@ -6,7 +6,7 @@ What was seen before is called by native code (entry.py); `GpuCaller.general` ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,14 +19,17 @@ from .array import DeviceArray, on_device
 from .pending import Pending
 from .program import DEVICE_ALIGN, GpuProgram
 
+if TYPE_CHECKING:
+    from ..loader import Image
+
 
 class GpuCaller(ProgramCaller):
     """Calls a program with arrays: `call(stream, *arguments, *state)`.
 
-    `launcher` is the address of the native entry, or 0; `graphs` lets it launch graphs.
+    `launcher` has the native entry; `graphs` lets it launch graphs.
     """
 
-    def __init__(self, program: GpuProgram, state: Sequence[str], launcher: int, graphs: bool):
+    def __init__(self, program: GpuProgram, state: Sequence[str], launcher: Image | None, graphs: bool):
         super().__init__(program.plan, program.name, state)
         self.program, self.graphs = program, graphs
         self._pending = Pending(program.device)

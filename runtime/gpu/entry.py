@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import dlpack
-from ..entry import PYTHON, Chain, Table, addresses, has_known_layout, method, rows
+from ..entry import PYTHON, Chain, Table, addresses, has_known_layout, rows
 from . import table
 from .array import DeviceArray
 from .drivers import Memory
@@ -21,6 +21,7 @@ from .launches import Launches, program_words
 from .program import DEVICE_ALIGN
 
 if TYPE_CHECKING:
+    from ..loader import Image
     from ..program import Prepared
     from .call import GpuCaller
 
@@ -28,8 +29,8 @@ _PYTHON = PYTHON | {"compare": "PyObject_RichCompareBool"}
 _FIELDS = ("device", "dtype", "pointer", "shape", "stream")
 
 
-def bind(caller: GpuCaller, address: int) -> Callable[..., Any]:
-    """The builtin for `caller` of the entry at `address`, or `caller.general` where this Python or driver offers none."""
+def bind(caller: GpuCaller, image: Image) -> Callable[..., Any]:
+    """The builtin for `caller` of the entry in `image`, or `caller.general` where this Python or driver offers none."""
     facts = _facts()
     if facts is None or not caller.has_plain_results:
         return caller.general
@@ -37,14 +38,14 @@ def bind(caller: GpuCaller, address: int) -> Callable[..., Any]:
         words = facts | program_words(caller.program)
     except AttributeError:
         return caller.general
-    return _GpuEntry(caller, words, address).chain.call
+    return _GpuEntry(caller, words, image).chain.call
 
 
 class _GpuEntry:
     """The chain of one caller, and the slow path behind it."""
 
-    def __init__(self, caller: GpuCaller, words: dict[str, int], address: int):
-        self.caller = caller
+    def __init__(self, caller: GpuCaller, words: dict[str, int], image: Image):
+        self.caller, self.image = caller, image
         device = caller.program.device
         self._words = words | {
             "pool": device.pool,
@@ -53,7 +54,7 @@ class _GpuEntry:
             "alignment": DEVICE_ALIGN - 1,
             "arguments": len(caller.arguments),
         }
-        self.chain = Chain(method(address), lambda: _GpuTable(caller, self._words), self._slow)
+        self.chain = Chain(image.address(table.ENTRY), lambda: _GpuTable(caller, self._words), self._slow)
         caller.changed = self.chain.forget
 
     def _slow(self, stream: int, *values: Any) -> Any:

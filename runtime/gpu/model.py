@@ -55,11 +55,8 @@ class GpuModel(EntryModel):
     def __init__(self, artifact: Artifact, entry: str, device: Device, target: str | None = None, graphs: bool = False):
         self.device, target = device, artifact.choose(entry, target, device)
         self.program = GpuProgram(*artifact.program(entry, target), device=device, name=entry)
-        self._image = launcher(artifact)
-        address = self._image.address(ENTRY) if self._image else 0
-        super().__init__(
-            artifact, entry, target, GpuCaller(self.program, tuple(artifact.state(entry)), address, graphs)
-        )
+        caller = GpuCaller(self.program, tuple(artifact.state(entry)), launcher(artifact), graphs)
+        super().__init__(artifact, entry, target, caller)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]} on {self.device.kind}:{self.device.index}>"

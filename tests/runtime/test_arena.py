@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lamina.runtime.arena import ALIGN, find_hosts, plan_offsets, thread_arena
+from lamina.runtime import arena
+from lamina.runtime.arena import ALIGN, allocate, find_hosts, plan_offsets, thread_arena
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 20), st.integers(0, 8)), max_size=40))
@@ -53,6 +54,24 @@ def test_no_hole_is_left_at_the_peak_where_a_later_buffer_is_larger():
 
 
 def test_block_grows_and_is_aligned():
-    first = thread_arena(100)
-    assert first % ALIGN == 0 and thread_arena(50) == first
-    assert thread_arena(1 << 20) % ALIGN == 0
+    _, first = thread_arena(100)
+    assert first % ALIGN == 0 and thread_arena(50)[1] == first
+    assert thread_arena(1 << 20)[1] % ALIGN == 0
+
+
+def test_a_request_amid_another_gets_a_block_too(monkeypatch):
+    """A finalizer may run while the block grows, when the old one is gone."""
+    amid = []
+
+    def interrupted(size):
+        if not amid:
+            amid.append(None)
+            amid[:] = thread_arena(50)
+        return allocate(size)
+
+    monkeypatch.setattr(arena, "_arena", arena._Arena())
+    thread_arena(100)
+    monkeypatch.setattr(arena, "allocate", interrupted)
+    thread_arena(1000)
+    block, address = amid
+    assert 0 <= address - block.ctypes.data <= block.nbytes - 50

@@ -1,5 +1,6 @@
 """The native entry for arrays takes the calls that it was made for, and leaves all others to Python."""
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -9,6 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.hang import HANG
 
 import lamina
 from lamina.runtime import entry
@@ -161,6 +163,26 @@ def test_a_failed_call_runs_once_and_says_where(checked):
     assert checked(x, count)[1]
 
 
+def test_a_failure_is_that_of_its_own_call(checked, twice):
+    """Other threads may call other models as soon as Python runs."""
+    x, count = ones(4), np.zeros(4, np.float32)
+    learn(checked, x, count)
+    elsewhere = []
+
+    def call_another(_frame, event, _argument):
+        if event == "call" and not elsewhere:
+            elsewhere.append(None)
+            elsewhere[0] = twice(ones(10)[::2])[0][0].tolist()
+
+    sys.setprofile(call_another)
+    try:
+        with pytest.raises(LaminaIndexError, match="kernel 'check'"):
+            checked.model(-x, count)
+    finally:
+        sys.setprofile(None)
+    assert elsewhere == [[2] * 5]
+
+
 def test_a_profiler_sees_every_call(twice):
     learn(twice, ones())
     with profile(twice.model._caller.program) as launches:
@@ -204,7 +226,7 @@ def test_torch_that_is_imported_later_brings_its_threads(twice):
             assert table.slots[{SLOT["valid"]}] and table.slots[{SLOT["threads"]}] == count
         assert before != "torch" and threads.provider().name in ("torch", "gomp")
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=HANG)
 
 
 def test_a_dropped_model_is_freed(saved, compiled):
@@ -213,9 +235,37 @@ def test_a_dropped_model_is_freed(saved, compiled):
     for _ in range(4):
         model(ones())
     chain = weakref.ref(model._call.__self__.chain)
+    code = weakref.ref(model._caller.program.image._memory)
     del model
     gc.collect()
-    assert chain() is None
+    assert chain() is None and code() is None
+
+
+def test_what_cpython_reads_of_an_entry_lives_as_long_as_its_self(twice):
+    """A collection clears the attributes of all that is garbage before CPython looks at a builtin for the last time."""
+    call = twice.model._call
+    definition = ctypes.c_size_t.from_address(id(call) + object.__basicsize__).value
+    assert 0 < definition - id(call.__self__) < bytes.__sizeof__(call.__self__)
+
+
+@pytest.mark.parametrize("provider", ["gomp", "pool", "serial"])
+def test_threads_in_native_code_at_exit(twice, provider):
+    """Python lets go of its modules while daemon threads run a program."""
+    code = f"""
+        import threading, numpy as np, lamina
+        model, x = lamina.load({str(twice.model.artifact.path)!r}), np.ones(8192, np.float32)
+        begun = threading.Semaphore(0)
+        def work(x):
+            while True:
+                model(x)
+                begun.release()
+        for n in range(3):  # by native code, and by Python
+            threading.Thread(target=work, args=(x if n else x[::2],), daemon=True).start()
+        for _ in range(20):
+            begun.acquire()
+    """
+    environment = {**os.environ, "LAMINA_THREADS": provider, "LAMINA_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=HANG, env=environment)
 
 
 def test_results_are_freed(twice):

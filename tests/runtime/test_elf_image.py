@@ -60,7 +60,7 @@ def image(build):
 
 
 def test_data_tables_and_functions_of_the_system(image):
-    symbols = map_image(image)
+    symbols, _memory = map_image(image)
     by_table = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(symbols["by_table"])
     assert [by_table(0), by_table(0), by_table(1)] == [42, 43, 0]
     of_the_system = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(symbols["of_the_system"])
@@ -70,12 +70,13 @@ def test_data_tables_and_functions_of_the_system(image):
 
 
 def test_images_have_data_of_their_own(image):
-    first, second = (INT(map_image(image)["next"]) for _ in range(2))
+    images = [map_image(image) for _ in range(2)]
+    first, second = (INT(symbols["next"]) for symbols, _ in images)
     assert [first(), first(), second()] == [42, 43, 42]
 
 
 def test_no_page_is_writable_and_executable(image):
-    symbols = map_image(image)
+    symbols, _memory = map_image(image)
 
     def rights(address):
         with open("/proc/self/maps") as file:
@@ -105,7 +106,7 @@ def test_macos_is_told_of_code_and_has_its_functions_in_the_process(image, monke
     elf_image._function.cache_clear()
     monkeypatch.setattr(elf_image, "_library", lambda name, system=System(): None if name else system)
     try:
-        symbols = map_image(image)
+        symbols, _memory = map_image(image)
     finally:
         elf_image._function.cache_clear()
     assert INT(symbols["next"])() == 42
