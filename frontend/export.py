@@ -120,7 +120,14 @@ def from_program(
     # what the program promises: sizes of 1 too, which tracing leaves out of a symbol's range
     ranges = {str(s): compat.bounds(r) for s, r in program.range_constraints.items()}
     naming = Naming(name, names, order, labels, dict(symbols or {}), ranges)
-    part = convert(nodes, outputs, list(mutated.items()), constant, naming, strided, close_gaps=True)
+    try:
+        for node in order:  # those that nothing reads too
+            where = f"input '{names[node]}'"
+            values.dtype_name(node.meta["val"].dtype)
+        where = f"'{name}'"
+        part = convert(nodes, outputs, list(mutated.items()), constant, naming, strided, close_gaps=True)
+    except values.NotOurs as error:
+        raise ExportError(f"{where} cannot be compiled ahead of time: {error}") from None
     used = {i.name for i in part.graph.inputs}
     return Exported(
         part.graph,

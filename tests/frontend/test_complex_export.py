@@ -81,3 +81,14 @@ class Accumulated(nn.Module):
 def test_a_complex_buffer_that_is_written_is_refused_ahead_of_time():
     with pytest.raises(ExportError, match="view_as_complex"):
         lamina.compile(Accumulated(), (torch.randn(3),))
+
+
+def test_a_complex_argument_that_nothing_reads_is_refused_by_name():
+    class Unread(nn.Module):
+        def forward(self, x, spectrum):
+            return x * 2
+
+    with pytest.raises(
+        ExportError, match="input 'spectrum' cannot be compiled ahead of time: element type torch.complex64"
+    ):
+        lamina.compile(Unread(), (torch.randn(3), z(3)))
