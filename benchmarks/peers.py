@@ -217,7 +217,7 @@ def _lead(row: Mapping[str, dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", help="models of the zoo (default: all)")
+    parser.add_argument("models", nargs="*", help="models of the zoo; without any, only the table is written")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--systems", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each system")
