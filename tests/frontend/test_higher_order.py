@@ -123,8 +123,9 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize(
+    "score, mask", [(s, "causal") for s in SCORES] + [("plain", m) for m in MASKS] + [("alibi", "window")]
+)
 def test_flex_attention(score, mask):
     def f(q, k, v):
         return flex_attention(q, k, v, score_mod=SCORES[score], block_mask=MASKS[mask])
