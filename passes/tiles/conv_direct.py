@@ -18,11 +18,12 @@ from mlir import ir
 
 from ...dialects import dims
 from . import numeric as numeric
+from .blocks import block_size
 from .code import Index, delinearize
 from .conv_problem import ConvProblem, input_reader, weight_at
 from .epilogue import Epilogue, needs_scalars
 from .frame import Frame
-from .gemm import CHUNK_WORK, block_size
+from .gemm import CHUNK_WORK
 from .micro import LATENCY, Rows, choose_tile
 from .patch import Patch
 from .patch_vectors import Load, Loader, PatchVectors

@@ -25,13 +25,14 @@ from ..registry import register
 from . import numeric as numeric
 from .attention_problem import AttentionProblem, read_attention
 from .attention_softmax import Softmax
+from .blocks import block_size, divides, row_cases
 from .code import Index, delinearize
 from .computed import Computed, computed_matrix
 from .copy import copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
 from .frame import Frame, kernels, open_frame
-from .gemm import CHUNK_WORK, block_size, divides, row_cases
+from .gemm import CHUNK_WORK
 from .micro import Panel, Rows, Tile, choose_tile, load_tile, multiply, store_tile, zeros
 from .pack import Matrix, pack_panels
 from .problem import element_offset

@@ -35,14 +35,13 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
 from . import numeric as numeric
+from .blocks import block_size, divides, row_cases
 from .code import Index, delinearize
 from .epilogue import Epilogue
 from .frame import Frame
 from .micro import Panel, Rows, Tile, load_tile, multiply, store_tile, zeros
 
-K_CHUNK = (
-    512  # products summed in a row; longer sums are sums of such sums, as accurate as eager's, for 1 % of the time
-)
+K_CHUNK = 512  # products summed in a row; longer sums are sums of such, as accurate as eager's, for 1 % of the time
 K_BLOCK = 1024  # elements of K at a time
 ROW_BLOCK = 72  # rows of an item, at most: their K_BLOCK elements of A stay in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: for so many a block of A is read once from memory
@@ -377,25 +376,3 @@ class Gemm:
     ) -> list[ir.Value]:
         """`acc` plus the product over `low .. high` of K."""
         return multiply(self.code, tile, rows, b, low, high, acc)
-
-
-def block_size(size: Dim, limit: int, unit: int) -> int:
-    """The size of equal blocks of at most `limit`, a multiple of `unit`; `limit` (rounded down) for a symbolic size."""
-    most = max(1, limit // unit)
-    if not isinstance(size, int):
-        return most * unit
-    units = max(1, -(-size // unit))
-    blocks = -(-units // most)
-    return -(-units // blocks) * unit
-
-
-def row_cases(m: Dim, rows: int) -> list[int]:
-    """The heights that tiles can have; the full one first."""
-    if not isinstance(m, int):
-        return [rows, *range(1, rows)]
-    return ([rows] if m >= rows else []) + ([m % rows] if m % rows else [])
-
-
-def divides(unit: int, size: Dim) -> bool:
-    """True if `size` is known to be a multiple of `unit`."""
-    return isinstance(size, int) and size % unit == 0

@@ -21,11 +21,12 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
 from . import numeric as numeric
+from .blocks import block_size
 from .code import Code, Index, delinearize
 from .conv_problem import ConvProblem, input_reader
 from .epilogue import Epilogue, needs_scalars
 from .frame import EmitError, Frame
-from .gemm import Gemm, Item, block_size
+from .gemm import Gemm, Item
 from .micro import Panel, Rows, Tile, fitted, step
 from .patch import Patch, Taps, Window
 from .transpose import transpose
