@@ -7,9 +7,9 @@ from math import prod
 from mlir import ir
 
 from ...dialects.dims import product
-from ...dialects.mlir_ops import build
 from ..registry import register
-from .dataflow import Dataflow, Node, functions, read_function
+from .dataflow import Dataflow, Node
+from .packed_weights import PackedWeights, Step, replace, with_constant_weights
 
 SMALL_IMAGE = 48 * 1024  # elements: read one by one from L2, in place; larger ones are better packed
 COPIES = 4  # a copy of one element for each kernel position costs as much as so many multiply-adds
@@ -41,16 +41,11 @@ def pack_convolutions(module: ir.Module, columns: int = 16) -> None:
       return %y : tensor<2x16x100xf32> }
     ```
     """
-    main = functions(module).get("main")
-    if main is None:
-        return
-    flow = read_function(main)
-    early = flow.constant_nodes()
-    packed: dict[tuple, ir.Value] = {}
+    packed = PackedWeights(columns)
     with module.context, ir.Location.unknown():
-        for node in flow.nodes:
-            if node.name == "conv" and flow.producer[node.inputs[1]] in early and _suits(flow, node, columns):
-                _rewrite(flow, node, columns, packed)
+        for flow, node in with_constant_weights(module, ("conv",)):
+            if _suits(flow, node, columns):
+                _rewrite(flow, node, packed)
 
 
 def _suits(flow: Dataflow, node: Node, columns: int) -> bool:
@@ -71,22 +66,13 @@ def _suits(flow: Dataflow, node: Node, columns: int) -> bool:
     return prod(kernel) > 1 and (not padded or channels * prod(kernel) >= COPIES * outputs)
 
 
-def _rewrite(flow: Dataflow, node: Node, columns: int, packed: dict[tuple, ir.Value]) -> None:
-    x, weight = node.op.operands[0], node.op.operands[1]
+def _rewrite(flow: Dataflow, node: Node, packed: PackedWeights) -> None:
     type = flow.types[node.inputs[1]]
     size, channels, *kernel = type.shape
-    width = columns // 2 if type.dtype == "f64" else columns
-    location, at = node.op.location, ir.InsertionPoint(node.op)
-    key = (weight, width)
-    if key not in packed:
-        # beside the weight, so that it comes before all users of the weight
-        first = ir.InsertionPoint.after(weight.owner)
-        matrix = {"shape": (size, channels * prod(kernel))}
-        rows = build("reshape", [weight], matrix, location, first).results[0]
-        packed[key] = build("pack", [rows], {"columns": width}, location, first).results[0]
+    matrix = {"shape": (size, channels * prod(kernel))}
+    steps: list[Step] = [("reshape", matrix), ("pack", {"columns": packed.width(type.dtype)})]
+    x, weight = node.op.operands[0], node.op.operands[1]
+    panels = packed.pack(node, weight, steps)
     bias = node.op.operands[2] if len(node.op.operands) > 2 else None
     kept = {name: node.attributes[name] for name in ("stride", "padding", "dilation")}
-    attributes = {"size": size, "kernel": tuple(kernel), **kept}
-    made = build("packed_conv", [x, packed[key], bias], attributes, location, at)
-    node.op.results[0].replace_all_uses_with(made.results[0])
-    node.op.erase()
+    replace(node, "packed_conv", [x, panels, bias], {"size": size, "kernel": tuple(kernel), **kept})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects.dtypes import FLOAT8
-from ...dialects.mlir_ops import build
 from ..registry import register
-from .dataflow import Dataflow, Node, functions, read_function
+from .dataflow import Dataflow, Node
+from .packed_weights import PackedWeights, Step, replace, with_constant_weights
 
 FEW_ROWS = 4  # as DOT_ROWS of passes/tiles/grouped_matmul.py
 _SMALLEST = 4096  # elements of a weight; packing a smaller one inside its kernel costs next to nothing
@@ -34,24 +34,17 @@ def pack_weights(module: ir.Module, columns: int = 16, i8_depth: int = 1, u8_dep
     %y = "lamina.packed_linear"(%x, %p) {size = 64 : i64} : (tensor<2x64xf32>, tensor<4x64x16xf32>) -> tensor<2x64xf32>
     ```
     """
-    main = functions(module).get("main")
-    if main is None:
-        return
-    flow = read_function(main)
-    early = flow.constant_nodes()
-    packed: dict[tuple, ir.Value] = {}
+    packed = PackedWeights(columns)
     depths = {"i8": i8_depth, "u8": u8_depth}
     with module.context, ir.Location.unknown():
-        for node in flow.nodes:
-            if node.name not in ("linear", "matmul", "grouped_matmul") or flow.producer[node.inputs[1]] not in early:
-                continue
+        for flow, node in with_constant_weights(module, ("linear", "matmul", "grouped_matmul")):
             if node.name == "grouped_matmul":
-                _rewrite_groups(flow, node, columns, packed)
+                _rewrite_groups(flow, node, packed)
             else:
-                _rewrite(flow, node, columns, depths, packed)
+                _rewrite(flow, node, depths, packed)
 
 
-def _rewrite(flow: Dataflow, node: Node, columns: int, depths: dict[str, int], packed: dict[tuple, ir.Value]) -> None:
+def _rewrite(flow: Dataflow, node: Node, depths: dict[str, int], packed: PackedWeights) -> None:
     """Replace one product, if its weight is a matrix that is worth packing."""
     x, number = node.inputs[:2]
     turned, depth = node.name == "matmul", 1  # the weight is [K, N]
@@ -63,49 +56,37 @@ def _rewrite(flow: Dataflow, node: Node, columns: int, depths: dict[str, int], p
         turned, depth = turned != swapped, depths[flow.types[x].dtype]
     elif flow.types[number].dtype not in ("f32", "f64", "bf16", "f16", *FLOAT8):
         return
-    type, weight = flow.types[number], flow.values[number]
+    type = flow.types[number]
     count = type.numel
     if type.rank != 2 or not isinstance(count, int) or count < _SMALLEST:
         return
-    width = columns // 2 if type.dtype == "f64" else columns
-    location, at = node.op.location, ir.InsertionPoint(node.op)
-    key = (weight, width, turned, depth)
-    if key not in packed:
-        # beside the weight, so that it comes before all users of the weight
-        first = ir.InsertionPoint.after(weight.owner)
-        rows = build("permute", [weight], {"dims": (1, 0)}, location, first).results[0] if turned else weight
-        if type.dtype in FLOAT8:
-            rows = build("cast", [rows], {"dtype": "bf16"}, location, first).results[0]
-        packed[key] = build("pack", [rows], {"columns": width, "depth": depth}, location, first).results[0]
+    steps: list[Step] = [("permute", {"dims": (1, 0)})] if turned else []
+    if type.dtype in FLOAT8:
+        steps.append(("cast", {"dtype": "bf16"}))
+    steps.append(("pack", {"columns": packed.width(type.dtype), "depth": depth}))
+    panels = packed.pack(node, flow.values[number], steps)
     bias = node.op.operands[2] if len(node.op.operands) > 2 else None
     size = type.shape[1] if turned else type.shape[0]
-    made = build("packed_linear", [flow.values[x], packed[key], bias], {"size": size, "depth": depth}, location, at)
-    node.op.results[0].replace_all_uses_with(made.results[0])
-    node.op.erase()
+    replace(node, "packed_linear", [flow.values[x], panels, bias], {"size": size, "depth": depth})
 
 
-def _rewrite_groups(flow: Dataflow, node: Node, columns: int, packed: dict[tuple, ir.Value]) -> None:
+def _rewrite_groups(flow: Dataflow, node: Node, packed: PackedWeights) -> None:
     """Replace a product in groups of rows, if its matrices consist of whole panels."""
-    type, weight = flow.types[node.inputs[1]], flow.values[node.inputs[1]]
-    width = columns // 2 if type.dtype == "f64" else columns
+    type = flow.types[node.inputs[1]]
+    width = packed.width(type.dtype)
     groups, k, n = type.shape
     if not (isinstance(groups, int) and isinstance(k, int) and isinstance(n, int)):
         return
     if n % width or groups * k * n < _SMALLEST or _few_read_in_place(flow, node, groups):
         return
-    location, at = node.op.location, ir.InsertionPoint(node.op)
-    key = (weight, width, "groups")
-    if key not in packed:
-        first = ir.InsertionPoint.after(weight.owner)
-        rows = build("permute", [weight], {"dims": (0, 2, 1)}, location, first).results[0]
-        rows = build("reshape", [rows], {"shape": (groups * n, k)}, location, first).results[0]
-        panels = build("pack", [rows], {"columns": width}, location, first).results[0]
-        shape = {"shape": (groups, n // width, k, width)}
-        packed[key] = build("reshape", [panels], shape, location, first).results[0]
-    x, ends = node.op.operands[0], node.op.operands[2]
-    made = build("packed_grouped_matmul", [x, packed[key], ends], {}, location, at)
-    node.op.results[0].replace_all_uses_with(made.results[0])
-    node.op.erase()
+    steps: list[Step] = [
+        ("permute", {"dims": (0, 2, 1)}),
+        ("reshape", {"shape": (groups * n, k)}),
+        ("pack", {"columns": width}),
+        ("reshape", {"shape": (groups, n // width, k, width)}),
+    ]
+    panels = packed.pack(node, flow.values[node.inputs[1]], steps)
+    replace(node, "packed_grouped_matmul", [node.op.operands[0], panels, node.op.operands[2]], {})
 
 
 def _few_read_in_place(flow: Dataflow, node: Node, groups: int) -> bool:
