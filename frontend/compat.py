@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -271,6 +272,11 @@ def is_effect(target: Any) -> bool:
 def is_mutation(target: Any) -> bool:
     """True if `target` writes to an argument."""
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def is_tangent(node: fx.Node) -> bool:
+    """True for an input of a joint or backward graph that is a gradient of a result; AOTAutograd tells them by name only."""
+    return node.op == "placeholder" and node.name.startswith("tangents")
 
 
 def check() -> dict[str, bool]:

@@ -10,7 +10,7 @@ all, 293 where the logits are freed before the products. What ends at a product 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,21 +21,20 @@ from . import compat
 LARGE = 32 << 20  # bytes, far above what a call of one more part costs in time
 _aten = torch.ops.aten
 _PRODUCTS = {_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.convolution, _aten.convolution_backward}
+_USERS, _INPUTS = operator.attrgetter("users"), operator.attrgetter("all_input_nodes")
 
 
 def split(nodes: Sequence[fx.Node]) -> list[list[fx.Node]]:
     """The nodes of one compiled step as those of one part, or of two where a large saved tensor ends in the first."""
-    if any(compat.is_mutation(n.target) for n in nodes):
+    if any(compat.is_mutation(n.target) for n in nodes) or not any(map(compat.is_tangent, nodes[0].graph.nodes)):
         return [list(nodes)]
-    inside, late = set(nodes), set[fx.Node]()  # what needs a product
-    for node in nodes:
-        if _is_product(node) or not late.isdisjoint(node.all_input_nodes):
-            late.add(node)
+    inside = set(nodes)
+    late = _reached(filter(_is_product, nodes), inside, _USERS)  # what needs a product
     first = set[fx.Node]()
-    for saved in {a: None for n in nodes for a in n.all_input_nodes if _is_large(a)}:
+    for saved in filter(_is_large, dict.fromkeys(a for n in nodes for a in n.all_input_nodes)):
         readers = inside.intersection(saved.users)
         if len(readers) == len(saved.users) and late.isdisjoint(readers):
-            first |= _before(_after(readers, inside - late), inside)
+            first |= _reached(_reached(readers, inside - late, _USERS), inside, _INPUTS)
     first |= {u for n in first for u in n.users if u.target is operator.getitem}
     parts = [[n for n in nodes if n in first], [n for n in nodes if n not in first]]
     return parts if all(parts) else [list(nodes)]
@@ -51,28 +50,17 @@ def _is_large(node: fx.Node) -> bool:
     if node.op != "placeholder" or node.name.startswith("primals") or not isinstance(value, torch.Tensor):
         return False
     size = value.numel() * value.element_size()
-    return isinstance(size, int) and size >= LARGE and _is_backward(node.graph)
+    return isinstance(size, int) and size >= LARGE
 
 
-def _is_backward(graph: fx.Graph) -> bool:
-    return any(n.op == "placeholder" and n.name.startswith("tangents") for n in graph.nodes)
-
-
-def _after(nodes: set[fx.Node], among: set[fx.Node]) -> set[fx.Node]:
-    """`nodes` and all of `among` that depend on them."""
-    found, left = set(nodes), list(nodes)
+def _reached(
+    nodes: Iterable[fx.Node], among: set[fx.Node], neighbours: Callable[[fx.Node], Iterable[fx.Node]]
+) -> set[fx.Node]:
+    """`nodes` and all of `among` that a walk from them along `neighbours` meets."""
+    left = list(nodes)
+    found = set(left)
     while left:
-        new = [u for u in left.pop().users if u in among and u not in found]
-        found.update(new)
-        left += new
-    return found
-
-
-def _before(nodes: set[fx.Node], among: set[fx.Node]) -> set[fx.Node]:
-    """`nodes` and all of `among` that they depend on."""
-    found, left = set(nodes), list(nodes)
-    while left:
-        new = [a for a in left.pop().all_input_nodes if a in among and a not in found]
+        new = [n for n in neighbours(left.pop()) if n in among and n not in found]
         found.update(new)
         left += new
     return found

@@ -258,7 +258,7 @@ def _mutations(program: ExportedProgram, placeholders: list[fx.Node]) -> dict[fx
 
 def _returned(gm: fx.GraphModule) -> Sequence[Any]:
     """What the graph returns, in the order of the signature's specs, whose names are those before we rewrote nodes."""
-    return next(n for n in gm.graph.nodes if n.op == "output").args[0]  # type: ignore[return-value]
+    return gm.graph.output_node().args[0]  # type: ignore[return-value]
 
 
 def _stored(program: ExportedProgram, spec: Any) -> torch.Tensor | None:

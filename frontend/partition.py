@@ -203,7 +203,7 @@ def _delayed(steps: list[Step]) -> list[Step]:
 
 def _is_saved(node: fx.Node) -> bool:
     """True for an input but the gradients that a backward pass is given, which AOTAutograd names so."""
-    return node.op != "call_function" and not node.name.startswith("tangents")
+    return node.op != "call_function" and not compat.is_tangent(node)
 
 
 def _dependences(nodes: list[fx.Node], number: dict[fx.Node, int]) -> tuple[list[int], list[list[int]]]:

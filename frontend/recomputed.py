@@ -89,7 +89,7 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> A
     nodes = [n for n in joint.graph.nodes if n.op != "output"]
     after: set[fx.Node] = set()  # of tangents: the backward graph
     for node in nodes:
-        if node.name.startswith("tangents") or not after.isdisjoint(node.all_input_nodes):
+        if compat.is_tangent(node) or not after.isdisjoint(node.all_input_nodes):
             after.add(node)
     needed: set[fx.Node] = set()  # in it
     for node in reversed(nodes):

@@ -18,7 +18,7 @@ import mmap
 import struct
 from typing import Any
 
-from .loader import symbol_address
+from .loader import find_symbol
 from .machine import host_arch
 
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")  # type, flags, offset, address, (physical), bytes in file, bytes, align
@@ -97,8 +97,8 @@ def _library(name: str | None) -> Any:
 def _function(name: str, libraries: tuple[str, ...]) -> int:
     for library in map(_library, (None, *libraries)):
         for spelled in (name, f"__{name}"):  # `sincos` is `__sincos` on macOS
-            if hasattr(library, spelled):
-                return symbol_address(library, spelled)
+            if found := find_symbol(library, spelled):
+                return found
     raise ValueError(f"this system has no function '{name}'")
 
 

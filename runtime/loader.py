@@ -34,9 +34,7 @@ class Image:
 
     def address(self, symbol: str) -> int:
         """The address of an exported symbol; LaminaRuntimeError if there is none."""
-        found = self._exports.get(symbol, 0)
-        if hasattr(self._library, symbol):
-            found = symbol_address(self._library, symbol)
+        found = self._exports.get(symbol) or find_symbol(self._library, symbol)
         if not found:
             raise LaminaRuntimeError(f"the code has no symbol '{symbol}'")
         return found
@@ -45,6 +43,11 @@ class Image:
 def symbol_address(library: Any, name: str) -> int:
     """The address of what `library` exports by a name; AttributeError if there is none."""
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+def find_symbol(library: Any, name: str) -> int:
+    """The same; 0 if there is none."""
+    return symbol_address(library, name) if hasattr(library, name) else 0
 
 
 def _open_file(data: bytes, name: str, denied: OSError) -> ctypes.CDLL:

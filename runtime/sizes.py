@@ -1,8 +1,8 @@
 """Size expressions of a plan as Python functions.
 
 An expression is the text of a polynomial over symbols with `floordiv`, `mod`, `max` and `min`, as the compiler prints
-it: `2*s0*s1 + floordiv(s0, 2)`. It is parsed here and written anew, never run as it came; not by `ast`, whose parser
-fails on Python 3.11 where a collection or another thread parses at the same time (CPython's issue 106905).
+it: `2*s0*s1 + floordiv(s0, 2)`. It is parsed here and written anew, never run as it came. `ast` fails on Python 3.11
+where a collection or another thread parses at the same time (CPython's issue 106905).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .errors import ArtifactError
 Size = int | str
 
 _FUNCTIONS = {
-    "floordiv": lambda a, b: a // (b or 1),  # a divisor of 0 belongs to an empty tensor; native code does the same
+    "floordiv": lambda a, b: a // (b or 1),  # a divisor of 0 is an empty tensor's; native code does so
     "mod": lambda a, b: a % (b or 1),
     "max": max,
     "min": min,
@@ -28,12 +28,12 @@ def compile_sizes(expressions: Sequence[Size], symbols: Sequence[str]) -> Callab
     values = "".join(f"{e if isinstance(e, int) else _Parser(e, names).parse()}," for e in expressions)
     try:
         return eval(f"lambda {','.join(names.values())}: ({values})", {"__builtins__": {}, **_FUNCTIONS})
-    except (SyntaxError, RecursionError, MemoryError):  # what nests deeper than Python can read
+    except (SyntaxError, RecursionError, MemoryError):  # deeper than Python reads
         raise ArtifactError(f"a size expression is too deep: {values[:80]}") from None
 
 
 class _Parser:
-    """A recursive-descent parser of one expression; every method returns Python text of what it read."""
+    """Recursive descent through one expression; methods return Python text of what they read."""
 
     def __init__(self, text: str, names: dict[str, str]):
         self.text, self.names = text, names

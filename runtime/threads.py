@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .errors import LaminaRuntimeError
-from .loader import Image, symbol_address
+from .loader import Image, find_symbol
 
 ABI = 1  # version of the kernel ABI and of ctx
 _VERSION, _PARALLEL, _THREADS, _USER, _HOOK = range(5)
@@ -77,10 +77,10 @@ def _torch() -> Provider | None:
             continue
         fixed = _wanted()
         count = _always(fixed) if fixed else torch.get_num_threads
-        counter = 0 if fixed else _address(library, "torch_get_num_threads") or -1
+        counter = 0 if fixed else find_symbol(library, "torch_get_num_threads") or -1
         # torch before 2.10 lacks the first; the second is then found in the libgomp that torch brings along
         for name, symbol in (("torch", "torch_parallel_for"), ("gomp", "GOMP_parallel")):
-            address = _address(library, symbol)
+            address = find_symbol(library, symbol)
             if address:
                 return Provider(name, _always(address), count, counter)
     return None
@@ -92,7 +92,7 @@ def _gomp() -> Provider | None:
             library = ctypes.CDLL(name)
         except OSError:
             continue
-        address = _address(library, "GOMP_parallel")
+        address = find_symbol(library, "GOMP_parallel")
         if address:
             return Provider("gomp", _always(address), _always(_wanted() or library.omp_get_max_threads()))
     return None
@@ -158,10 +158,6 @@ def epoch_address() -> int:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _address(library: ctypes.CDLL, symbol: str) -> int:
-    return symbol_address(library, symbol) if hasattr(library, symbol) else 0
 
 
 class Contexts:

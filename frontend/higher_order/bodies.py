@@ -10,21 +10,13 @@ from typing import Any
 
 from torch import fx
 
-from . import meanings
 from .expand import bodies, higher_order
-
-_FLOWS: dict[str, Callable[..., Any]] = {
-    "cond": meanings.cond,
-    "invoke_subgraph": meanings.invoke_subgraph,
-    "map_impl": meanings.map_impl,
-    "scan": meanings.scan,
-    "while_loop": meanings.while_loop,
-}
+from .meanings import FLOWS
 
 
 def control_flow(node: fx.Node) -> Callable[..., Any] | None:
     """The function that does what a node of control flow says, of callables in place of its graphs; None for other nodes."""
-    return _FLOWS.get(higher_order(node))
+    return FLOWS.get(higher_order(node))
 
 
 def compiled_bodies(

@@ -29,9 +29,7 @@ UNROLLED = 2000
 # Parts of names of ops that may raise; a branch that is not taken must not.
 _RAISING = ("index", "gather", "scatter", "embedding", "assert", "take", "nll_loss")
 _ALWAYS: dict[str, Callable[..., Any]] = {
-    "invoke_subgraph": meanings.invoke_subgraph,
-    "scan": meanings.scan,
-    "map_impl": meanings.map_impl,
+    **{name: meanings.FLOWS[name] for name in ("invoke_subgraph", "scan", "map_impl")},
     "flex_attention": flex_attention,
 }
 

@@ -54,7 +54,7 @@ def scan(body: Graph, init: Sequence[Any], xs: Sequence[Tensor], extra: Sequence
 
 def map_impl(body: Graph, xs: Sequence[Tensor], extra: Sequence[Any] = ()) -> list[Tensor]:
     """`y[i] = body(x[i])`, stacked."""
-    return [torch.stack(column) for column in zip(*(body(*(x[i] for x in xs), *extra) for i in range(len(xs[0]))))]
+    return scan(body, (), xs, extra)
 
 
 def while_loop(
@@ -65,3 +65,7 @@ def while_loop(
     while going(*carry, *extra):
         carry = body(*carry, *extra)
     return [c.clone() if isinstance(c, Tensor) else c for c in carry] if carry is first else carry
+
+
+# by the names of the ops
+FLOWS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (cond, invoke_subgraph, map_impl, scan, while_loop)}

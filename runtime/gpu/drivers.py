@@ -255,7 +255,8 @@ class Memory:
             try:
                 before = self.device.use()
                 self.device.give_back(pointer, self.stream)
-                self.device.make_current(before)  # this may be a collection amid what another device does
+                if before != self.device.context:  # it may be collected amid another device's work
+                    self.device.make_current(before)
             except Exception:  # the process is ending
                 pass
 

@@ -92,12 +92,14 @@ class GpuProgram(PlannedProgram):
         if allocate is None:
             self.device.use()
         self.check_status()
-        if len(self._walks) >= MEMO:
-            self._walks.clear()
-        idle = self._walks.setdefault(prepared.symbols, [])
+        idle = self._walks.get(prepared.symbols)
+        if idle is None:
+            if len(self._walks) >= MEMO:
+                self._walks.clear()
+            idle = self._walks.setdefault(prepared.symbols, [])
         try:
             walk = idle.pop()
-        except IndexError:  # other threads are using them, or this one, if a finalizer calls
+        except IndexError:  # all are in use, by threads or around a finalizer that calls
             walk = self.walk(prepared.symbols)
         pointers = (*inputs, *(constants or self.constants).pointers, *outputs)
         self._enqueue(walk, pointers, stream, allocate or self._allocator(stream))
