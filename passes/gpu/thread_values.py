@@ -118,8 +118,8 @@ class ThreadValues(VectorEvaluator):
             loads = [self._load_lane(buffer, self.lane(offset, k), lanes) for k in range(self.width)]
             return self.b.value("vector.from_elements", loads, ir.VectorType.get([self.width], element))
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
-        count = self._count(buffer)
-        if count is not None and self._begins_anywhere(buffer, count, alignment.value):
+        count = self._count(buffer) if self._in_many_parts(element, alignment.value) else None
+        if count is not None and can_load(buffer, count, self.width):
             within = isinstance(count, int) and self._is_within(offset, count - whole_load(element, self.width))
             load = self._aligned_load(buffer)
             return unaligned_load(self.b, buffer, count, self.b.dim(offset), self.width, within, load)
@@ -164,12 +164,9 @@ class ThreadValues(VectorEvaluator):
         found = (dims.product(self.graph.shape(v)) for v, input in self.stage.inputs.items() if input == buffer)
         return next(found, None)
 
-    def _begins_anywhere(self, buffer: ir.Value, count: Dim, alignment: int) -> bool:
-        """True for vectors of an input that the machine would load in many parts."""
-        if not self.stage.kernel.aligned:
-            return False
-        parts = self.width * element_bytes(ir.MemRefType(buffer.type).element_type) // alignment
-        return parts >= MANY_PARTS and can_load(buffer, count, self.width)
+    def _in_many_parts(self, element: ir.Type, alignment: int) -> bool:
+        """True for vectors that the machine would load in many parts."""
+        return self.stage.kernel.aligned and self.width * element_bytes(element) // alignment >= MANY_PARTS
 
     def _is_within(self, offset: Dim, end: int) -> bool:
         """True if all lanes of a vector are at elements before `end` for certain."""

@@ -46,8 +46,6 @@ K_BLOCK = 1024  # elements of K at a time
 ROW_BLOCK = 72  # rows of an item, at most: their K_BLOCK elements of A stay in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: for so many a block of A is read once from memory
 FEW_ITEMS = 16  # with fewer items than this, blocks of columns are halved, for threads to share the work evenly
-MANY_TILES = 4  # of an item; fewer cannot hide the time that their block of B takes from memory
-CACHE_LINE = 64
 CHUNK_WORK = 1_000_000  # flops of the smallest chunk of items given to a thread, about 20 us
 
 
@@ -97,7 +95,6 @@ class Gemm:
         self.kept_rows = self.row_block
         self.by_rows = False  # items of one block of rows follow each other, not those of one block of columns
         self.a_dtype = tile.dtype  # of `a_block`
-        self.b_end: Index | None = None  # where B ends in its buffer, if it was packed ahead of time
         self.epilogue: Epilogue
 
     # -- what a kernel says -----------------------------------------------------------------------------------
@@ -120,10 +117,6 @@ class Gemm:
         """Panel `j` of the item, which covers columns from `first` on."""
         start = self.code.mul(self.code.mul(j, self.k), self.tile.columns)
         return Panel(self.packed, start, self.tile.columns)
-
-    def next_block(self, item: Item, b: Panel) -> Index:
-        """Where the lines of B are that follow the item's block of K in panel `b`, if panels lie one after the other."""
-        return self.code.add(b.start, self.code.mul(self.code.add(self.k, item.k_low), self.tile.columns))
 
     def a_rows(self, item: Item, m: Index) -> Rows:
         """Where rows `m ...` of A are, when A is read in place; else they are in `self.a_block`, a line each."""
@@ -303,7 +296,6 @@ class Gemm:
         if self.keeps:
             stride = self.column_block
             at = code.add(code.mul(code.sub(m, item.row), stride), code.mul(j, tile.columns))
-        self._fetch(item, m, b)
         cases = row_cases(self.rows_dim, tile.rows)
         self._each_width(
             first,
@@ -313,18 +305,6 @@ class Gemm:
         )
         if not self.keeps:
             self._write_tile(item, m, count, first, start)
-
-    def _fetch(self, item: Item, m: Index, b: Panel) -> None:
-        """Fetch a tile's share of the next block of B to L2: the first tile that reads a block would wait for L3 or memory."""
-        code, depth = self.code, self.k_block if self.blocked else self.k
-        tiles = self.row_block // self.tile.rows
-        if self.b_end is None or not isinstance(depth, int) or tiles < MANY_TILES:
-            return
-        line = CACHE_LINE // DTYPES[b.dtype or self.tile.dtype].bytes
-        share = -(-depth * self.tile.columns // (line * tiles)) * line
-        first = code.mul(code.div(code.sub(m, item.row), self.tile.rows), share)
-        start = code.min(code.add(self.next_block(item, b), first), code.sub(self.b_end, share))
-        code.loop(0, share, line, [], lambda i: code.prefetch(b.buffer, code.add(start, i)))
 
     def _write_tile(self, item: Item, m: Index, count: Index, first: Index, start: Index) -> None:
         code, width = self.code, self._width(first)

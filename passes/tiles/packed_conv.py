@@ -37,6 +37,8 @@ FEW_POSITIONS = 48  # ... of a kernel of one position, where each line of K is a
 # peak with blocks of 1024 lines of K, at 80 % with 32 kB of both and at 88 % with 16 kB; sums pass through L1 more often
 BLOCK_BYTES = 16_000
 FEWEST_LINES, MOST_LINES = 64, 512  # of K in a block
+MANY_TILES = 4  # of an item; fewer cannot hide the time that their block of B takes from memory
+CACHE_LINE = 64
 
 
 class PackedConv(Gemm):
@@ -116,7 +118,10 @@ class PackedConv(Gemm):
             b = self.b_panel(item, j, first)
 
             def tiles(part: Item) -> None:
-                tile = lambda m: self.tile_sums(part, m, j, first, first, b)
+                def tile(m: Index) -> None:
+                    self._fetch(part, m, b)
+                    self.tile_sums(part, m, j, first, first, b)
+
                 code.loop(item.row, item.row_end, self.tile.rows, [], tile)
 
             if self.blocked:
@@ -153,8 +158,18 @@ class PackedConv(Gemm):
         start = self.code.add(self.code.size(view.offset), self.code.mul(first, self.k))
         return Panel(buffer.memref, start, self.tile.columns, buffer.dtype)
 
-    def next_block(self, item: Item, b: Panel) -> Index:
-        return self.code.add(b.start, self.code.mul(item.k_high, self.tile.columns))
+    def _fetch(self, item: Item, m: Index, b: Panel) -> None:
+        """Fetch a tile's share of the next block of B to L2: the first tile that reads a block would wait for L3 or memory."""
+        code, depth = self.code, self.k_block if self.blocked else self.k
+        tiles = self.row_block // self.tile.rows
+        if not isinstance(depth, int) or tiles < MANY_TILES:
+            return
+        line = CACHE_LINE // DTYPES[b.dtype or self.tile.dtype].bytes
+        share = -(-depth * self.tile.columns // (line * tiles)) * line
+        next_block = code.add(b.start, code.mul(item.k_high, self.tile.columns))
+        first = code.mul(code.div(code.sub(m, item.row), self.tile.rows), share)
+        start = code.min(code.add(next_block, first), code.sub(self.b_end, share))
+        code.loop(0, share, line, [], lambda i: code.prefetch(b.buffer, code.add(start, i)))
 
     def multiply(
         self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]

@@ -1,1 +1,1 @@
-"""Matrix products on GPUs: `emit_gpu_matmul` is the pass, `problem` what it computes."""
+"""Ops with a form of their own on GPUs: sorts, scans, scatters."""

@@ -1,1 +1,1 @@
-"""Matrix products on GPUs: `emit_gpu_matmul` is the pass, `problem` what it computes."""
+"""Loops on GPUs: `emit_gpu_loops` is the pass; rows, reductions and elements each have a file."""
