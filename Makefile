@@ -19,7 +19,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]" -c constraints.txt
 	touch $@
 
-$(RUNTIME_VENV)/ready: pyproject.toml $(wildcard *.py runtime/*.py tools/*.py)
+$(RUNTIME_VENV)/ready: pyproject.toml $(wildcard *.py runtime/*.py runtime/gpu/*.py tools/*.py)
 	$(PYTHON) -m venv $(RUNTIME_VENV)
 	$(RUNTIME_VENV)/bin/python -m pip install -q --disable-pip-version-check .
 	rm -rf build *.egg-info
@@ -28,7 +28,7 @@ $(RUNTIME_VENV)/ready: pyproject.toml $(wildcard *.py runtime/*.py tools/*.py)
 demo: $(VENV)/ready $(RUNTIME_VENV)/ready ## export ResNet-18, compile the .pt2, run the artifact without torch, compare and time
 	$(BIN)/python examples/demo.py --runtime-python $(RUNTIME_VENV)/bin/python --out out/demo
 
-test: $(VENV)/ready ## run the tests (about 15 minutes on two cores)
+test: $(VENV)/ready ## run the tests (about 10 minutes on two cores)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not full"
 
 test-full: $(VENV)/ready ## run everything, the exhaustive OpInfo sweep included

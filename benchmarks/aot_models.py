@@ -25,12 +25,9 @@ from compile_time import pss  # noqa: E402
 from models import ZOO  # noqa: E402
 from models.accuracy import compare, exact_calls, flat  # noqa: E402
 from models.llama import next_calls  # noqa: E402
-from timing import write  # noqa: E402
+from timing import table, write  # noqa: E402
 
-HEAD = [
-    "| model | error | eager's error | right | compile s | compile MB | artifact MB | run ms | eager ms | eager / run | run MB |"
-]
-HEAD += ["|" + "---|" * 11]
+HEAD = "| model | error | eager's error | right | compile s | compile MB | artifact MB | run ms | eager ms | eager / run | run MB |"
 NOTES = """
 Errors are relative to the output's scale, against the model in float64; *right* is the rule of examples/models/accuracy.py.
 *compile* is the whole `lamina compile` command from an empty cache, start of Python and torch included, and the peak of
@@ -97,10 +94,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=[], help=f"of {', '.join(ZOO)}")
     options = parser.parse_args()
     torch.set_num_threads(2)
-    lines = list(HEAD)
-    for name in options.models or ZOO:
-        lines.append(measure(name))
-        print(lines[-1], flush=True)
+    lines = table(HEAD, map(measure, options.models or ZOO))
     if options.models:
         return
     write(

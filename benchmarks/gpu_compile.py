@@ -17,8 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
-import select
 import statistics
 import subprocess
 import sys
@@ -29,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_models import MODELS
-from model_process import make_model, own_caches
+from model_process import answers, line_within, make_model, own_caches
 
 SYSTEMS = ("lamina", "inductor")
 TRAINED = ("bert_base", "gpt2_small", "vit_base", "resnet50")  # the others write a cache
@@ -38,15 +36,14 @@ STEP = 120  # seconds that a process may take for one step
 
 def serve(name: str, system: str, options: argparse.Namespace) -> None:
     """The process of one compilation: says that it is ready, waits for a line, compiles, and prints what it found."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    stdout = answers()
     import torch
 
     torch.set_grad_enabled(options.train)
     called = Called(name, options)
     eager = [t.clone() for t in called.call(called.model)]
     eager_peak = called.peak(called.model)
-    print("ready", file=answers, flush=True)
+    print("ready", file=stdout, flush=True)
     sys.stdin.readline()
     start = time.perf_counter()
     captured = note_capture() if system == "lamina" else [math.nan]
@@ -59,7 +56,7 @@ def serve(name: str, system: str, options: argparse.Namespace) -> None:
     del results, pairs
     found = {"seconds": seconds, "capture": captured[0] - start, "apart": apart}
     found |= {"peak": called.peak(compiled), "eager": eager_peak}
-    print(json.dumps(found), file=answers, flush=True)
+    print(json.dumps(found), file=stdout, flush=True)
 
 
 class Called:
@@ -134,8 +131,7 @@ class Process:
         """The next line; "" if there is none in time."""
         assert self.process.stdout
         left = min(STEP, deadline - time.monotonic())
-        ready = select.select([self.process.stdout], [], [], max(0, left))[0]
-        return self.process.stdout.readline() if ready else ""
+        return line_within(self.process.stdout, left) or ""
 
     def go(self) -> None:
         """Let it compile."""

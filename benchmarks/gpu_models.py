@@ -19,8 +19,6 @@ import argparse
 import contextlib
 import json
 import math
-import os
-import select
 import statistics
 import subprocess
 import sys
@@ -31,7 +29,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from model_process import make_model, own_caches
+from model_process import answers, line_within, make_model, own_caches
 
 CALLS = 3  # different inputs
 ROUND = 0.02  # seconds of calls in a row, about
@@ -192,8 +190,7 @@ def counts() -> dict[str, Any]:
 
 def serve(make: Callable[[str, str, bool], Model], name: str, options: argparse.Namespace) -> None:
     """The process of a model: a command a line on stdin, an answer a line on stdout."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    stdout = answers()
 
     def answer(do: Callable[[], Any]) -> None:
         try:
@@ -201,7 +198,7 @@ def serve(make: Callable[[str, str, bool], Model], name: str, options: argparse.
         except Exception as error:
             traceback.print_exc()
             found = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-        print(json.dumps(found), file=answers, flush=True)
+        print(json.dumps(found), file=stdout, flush=True)
 
     model: list[Model] = []
     for line in sys.stdin:
@@ -248,9 +245,8 @@ class Process:
             return None
         assert self.process.stdout
         left = min(STEP, self.deadline - time.monotonic())
-        ready = select.select([self.process.stdout], [], [], max(0, left))[0]
-        line = self.process.stdout.readline() if ready else ""
-        answer = json.loads(line) if line else {"failed": "no answer in time" if not ready else "the process ended"}
+        line = line_within(self.process.stdout, left)
+        answer = json.loads(line) if line else {"failed": "no answer in time" if line is None else "the process ended"}
         if isinstance(answer, dict) and "failed" in answer:
             self.lost = answer["failed"]
             self.log.seek(0)

@@ -14,7 +14,7 @@ import copy
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gpu_models
@@ -45,6 +45,12 @@ class Trained:
         self.optimizer.step()
 
 
+def exact_gradients(model: Any, name: str, given: Sequence[Any]) -> list[Any]:
+    """The gradients in float64, rounded to f32; the model is left in float64."""
+    wide = [t.double() if t.is_floating_point() else t for t in given]
+    return [g.float() for g in Trained(model.double(), name).gradients(*wide)]
+
+
 def loss(name: str, model: Any, *given: Any) -> Any:
     """Cross entropy of the next token or of a class; BERT has no head: the mean square of its states."""
     from torch.nn import functional as F
@@ -65,8 +71,7 @@ class Training(gpu_models.Model):
         """Gradients in float64, and eager's step."""
         with self.torch.enable_grad():
             given = self.calls[0]
-            wide = [t.double() if t.is_floating_point() else t for t in given]
-            self.exact = [g.float() for g in Trained(self.model.double(), self.name).gradients(*wide)]
+            self.exact = exact_gradients(self.model, self.name, given)
             self.model.bfloat16()
             eager = Trained(self.model, self.name)
             self.eager = [g.clone() for g in eager.gradients(*given)]
@@ -107,6 +112,11 @@ def apart(some: list[Any], others: list[Any]) -> float:
     return math.sqrt(off / size)
 
 
+def left_to_torch(fallback: Mapping[str, int]) -> str:
+    """The cell of the ops that torch runs, from how often each was left to it."""
+    return ", ".join(f"{count} {op.removeprefix('aten.')}" for op, count in fallback.items()) or "nothing"
+
+
 HEAD = """
 | model | gradients' error | eager's | Lamina ms | eager ms | Inductor ms | eager / Lamina | Inductor / Lamina | compile s | Inductor's | MB | eager's | Inductor's | left to torch |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -118,13 +128,12 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
     lines = HEAD.splitlines()
     for name, facts in found.items():
         ours, theirs, ms = facts["lamina"], facts.get("inductor", {}), facts["ms"]
-        left = ", ".join(f"{count} {op.removeprefix('aten.')}" for op, count in ours["fallback"].items())
         cells = [name, f"{ours['error']:.1e}", f"{ours['eager error']:.1e}"]
         cells += [f"{ms[s]:.3f}" if s in ms else "" for s in ("lamina", "eager", "inductor")]
         cells += [f"{ms[s] / ms['lamina']:.2f}" if s in ms else "" for s in ("eager", "inductor")]
         cells += [f"{t['seconds']:.1f}" if t else "" for t in (ours, theirs)]
         cells += [f"{ours['peak']:.0f}", f"{ours['eager peak']:.0f}", f"{theirs.get('peak', math.nan):.0f}"]
-        lines.append(f"| {' | '.join([*cells, left or 'nothing'])} |")
+        lines.append(f"| {' | '.join([*cells, left_to_torch(ours['fallback'])])} |")
     return lines + gpu_models.means(found)
 
 

@@ -1,12 +1,13 @@
-"""What benchmarks share in which each model has a process of its own: the process's caches, and its model."""
+"""What benchmarks share in which each model has a process of its own: its caches, its model, and its answers, a line each."""
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 _CACHES = ("LAMINA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -15,6 +16,18 @@ _CACHES = ("LAMINA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 def own_caches(folder: Path) -> dict[str, str]:
     """This process's environment, with the caches of all compilers in `folder`."""
     return {**os.environ, **{name: str(folder / name.lower()) for name in _CACHES}}
+
+
+def answers() -> IO[str]:
+    """Stdout for answers alone: what libraries print goes to stderr from now on."""
+    kept = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return kept
+
+
+def line_within(stream: IO[str], seconds: float) -> str | None:
+    """The next line of a process's stdout: None if it is late, "" if the process has ended."""
+    return stream.readline() if select.select([stream], [], [], max(0, seconds))[0] else None
 
 
 def make_model(path: str, arguments: Mapping[str, Any], device: str) -> tuple[Any, Any]:

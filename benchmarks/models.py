@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from models import ZOO  # noqa: E402
 from models.accuracy import compare, exact_calls  # noqa: E402
-from timing import interleaved, write  # noqa: E402
+from timing import interleaved, table, write  # noqa: E402
 
 
 def measure(name: str, inductor: bool) -> str:
@@ -49,13 +49,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(2)
     head = "| model | error | eager's error | Lamina ms | eager ms | eager / Lamina |"
-    rule = "|---|---|---|---|---|---|"
     if options.inductor:
-        head, rule = head + " Inductor ms | Inductor / Lamina |", rule + "---|---|"
-    lines = [head, rule]
-    for name in options.models or ZOO:
-        lines.append(measure(name, options.inductor))
-        print(lines[-1], flush=True)
+        head += " Inductor ms | Inductor / Lamina |"
+    lines = table(head, (measure(name, options.inductor) for name in options.models or ZOO))
     lines += ["", "Errors are against the same model in float64, relative to the output's scale; times are medians."]
     write("models", "Whole models, CPU, two threads", " ".join(["python", *sys.argv]), lines)
 

@@ -12,20 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
 import shlex
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any
 
+from model_process import line_within, own_caches
 from systems import SYSTEMS
 from timing import write
 
@@ -41,14 +40,12 @@ class Worker:
     def __init__(self, system: str, model: str, threads: int, folder: Path, limit: float):
         self.system = system
         command = [sys.executable, "-m", "systems.worker", system, model, str(threads), str(folder)]
-        caches = {"LAMINA_CACHE_DIR": "lamina", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
-        environment = {**os.environ, **{name: str(folder / part) for name, part in caches.items()}}
         self.log = folder / f"{system}.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command,
                 cwd=HERE,
-                env=environment,
+                env=own_caches(folder),
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
@@ -56,16 +53,14 @@ class Worker:
             )
         self.facts: dict[str, Any] = self._answer(limit) or {"reason": "no result in time"}
         if "reason" not in self.facts:
-            while not (folder / f"{system}.socket").exists():
-                time.sleep(0.01)
             os.killpg(self.process.pid, signal.SIGSTOP)
 
     def _answer(self, limit: float) -> dict[str, Any] | None:
         """What the process found, for which it has `limit` seconds."""
         assert self.process.stdout
-        if not select.select([self.process.stdout], [], [], limit)[0]:
+        line = line_within(self.process.stdout, limit)
+        if line is None:
             return None
-        line = self.process.stdout.readline()
         if not line:
             last = self.log.read_text().strip().splitlines()[-1:]
             return {"reason": f"the process ended with status {self.process.wait()}: {' '.join(last)}"}

@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,15 @@ def machine() -> str:
         )
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}"
+
+
+def table(head: str, rows: Iterable[str]) -> list[str]:
+    """The lines of a table; each row is printed as it comes."""
+    lines = [head, "|" + "---|" * (head.count("|") - 1)]
+    for row in rows:
+        print(row, flush=True)
+        lines.append(row)
+    return lines
 
 
 def write(name: str, title: str, command: str, lines: list[str]) -> None:

@@ -4,7 +4,8 @@
 
 A step is forward, loss, backward and torch's fused AdamW, which is the same for all: the model with its loss is compiled. ResNet-18 has
 batch statistics, the others are in `eval` mode: no dropout. MB is what forward and backward take at most beside parameters,
-their gradients and the optimiser's state: the peak of the process's resident memory, and our arena, which stays between calls.
+their gradients and the optimiser's state: the peak of the process's resident memory, and for ours the arena, which stays between calls
+and is that of the largest model so far: one model a run says what it takes.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
-from gpu_training import Trained, apart
+from gpu_models import counts
+from gpu_training import Trained, apart, exact_gradients, left_to_torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from models import language, resnet, vision  # noqa: E402
-from timing import interleaved, write  # noqa: E402
+from timing import interleaved, table, write  # noqa: E402
 
 Made = tuple[torch.nn.Module, tuple[torch.Tensor, ...]]
 # name: (the loss of gpu_training.py, what makes a model and its input)
@@ -37,10 +38,8 @@ HEAD = "| model | gradients' error | eager's | Lamina ms | eager ms | eager / La
 BESIDE = " Inductor ms | Inductor / Lamina | Inductor's MB |"
 
 
-def peak(trained: Trained, given: tuple[torch.Tensor, ...]) -> float:
-    """MB of one forward and backward pass; NaN where the system does not count them."""
-    from lamina.runtime.entry import SHARED
-
+def peak(trained: Trained, given: tuple[torch.Tensor, ...], kept: int) -> float:
+    """MB of one forward and backward pass, with `kept` bytes of before; NaN where the system does not count them."""
     trained.optimizer.zero_grad()
     gc.collect()
     with contextlib.suppress(AttributeError, OSError):  # another libc
@@ -50,7 +49,7 @@ def peak(trained: Trained, given: tuple[torch.Tensor, ...]) -> float:
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak
         trained.gradients(*given)
         parameters = sum(p.nbytes for p in trained.model.parameters())
-        return (_resident("VmHWM") - before + SHARED.size - parameters) / 1e6
+        return (_resident("VmHWM") - before + kept - parameters) / 1e6
     except OSError:
         return float("nan")
 
@@ -63,6 +62,7 @@ def _resident(field: str) -> int:
 def measure(name: str, inductor: bool) -> str:
     """One line of the table."""
     from lamina.frontend.stats import COUNTERS
+    from lamina.runtime.entry import SHARED
 
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -70,8 +70,7 @@ def measure(name: str, inductor: bool) -> str:
     kind, make = MODELS[name]
     model, given = make()
     model.train(name == "resnet18")
-    wide = tuple(t.double() if t.is_floating_point() else t for t in given)
-    exact = [g.float() for g in Trained(model.double(), kind).gradients(*wide)]
+    exact = exact_gradients(model, kind, given)
     model.float()
     systems = {"eager": Trained(model, kind), "lamina": Trained(model, kind)}
     if inductor:
@@ -81,13 +80,12 @@ def measure(name: str, inductor: bool) -> str:
         if system != "eager":
             trained.loss = torch.compile(trained.loss, backend=system, dynamic=False)
         error[system] = apart(trained.gradients(*given), exact)
-        memory[system] = peak(trained, given)
+        memory[system] = peak(trained, given, SHARED.size if system == "lamina" else 0)
     times = interleaved({s: lambda t=t: t.step(*given) for s, t in systems.items()}, 4.0)
     ms = {system: t.median * 1e3 for system, t in times.items()}
-    left: dict[str, Any] = COUNTERS.snapshot()["fallback"]
     cells = [name, f"{error['lamina']:.1e}", f"{error['eager']:.1e}", f"{ms['lamina']:.1f}", f"{ms['eager']:.1f}"]
     cells += [f"{ms['eager'] / ms['lamina']:.2f}", f"{memory['lamina']:.0f}", f"{memory['eager']:.0f}"]
-    cells += [", ".join(f"{entry['count']} {op.removeprefix('aten.')}" for op, entry in left.items()) or "nothing"]
+    cells += [left_to_torch(counts()["fallback"])]
     if inductor:
         cells += [f"{ms['inductor']:.1f}", f"{ms['inductor'] / ms['lamina']:.2f}", f"{memory['inductor']:.0f}"]
     return f"| {' | '.join(cells)} |"
@@ -100,10 +98,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(2)
     head = HEAD + BESIDE if options.inductor else HEAD
-    lines = [head, "|" + "---|" * (head.count("|") - 1)]
-    for name in options.models or MODELS:
-        lines.append(measure(name, options.inductor))
-        print(lines[-1], flush=True)
+    lines = table(head, (measure(name, options.inductor) for name in options.models or MODELS))
     lines += ["", "Errors are of the gradients, relative to their norm, against float64; times are medians."]
     write("training", "Training steps, CPU, two threads", " ".join(["python", *sys.argv]), lines)
 

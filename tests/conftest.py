@@ -1,6 +1,6 @@
 """What holds for every test: random numbers start from the same seed, and no test fails because a machine is slow.
 
-`pytest --hypothesis-profile=default` looks for new examples instead of the same ones each time.
+`pytest --hypothesis-profile=new` looks for new examples instead of the same ones each time.
 """
 
 import random
@@ -9,7 +9,9 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("lamina", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("new", patient)
+settings.register_profile("lamina", patient, derandomize=True)
 settings.load_profile("lamina")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from model_process import zoo_model
+from model_process import answers, zoo_model
 
 from . import SYSTEMS
 
@@ -44,7 +44,7 @@ def build(system: str, model: str, threads: int, folder: Path) -> tuple[Callable
     return call, facts
 
 
-def serve(call: Callable[[], Any], address: str) -> None:
+def serve(call: Callable[[], Any], listener: Listener) -> None:
     """Answer spans of seconds by the times of calls that fill them, until the other side hangs up.
 
     As many are made before and not counted: threads that were stopped share one processor until the system moves them.
@@ -58,7 +58,7 @@ def serve(call: Callable[[], Any], address: str) -> None:
             times.append(time.perf_counter() - start)
         return times
 
-    with Listener(address) as listener, listener.accept() as connection:
+    with listener.accept() as connection:
         while True:
             try:
                 span = connection.recv()
@@ -72,8 +72,7 @@ def main() -> None:
     system, model, threads, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
     assert system in SYSTEMS
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    answer = os.dup(1)
-    os.dup2(2, 1)  # what compilers print is no answer
+    stdout = answers()
     with torch.no_grad():
         try:
             call, facts = build(system, model, threads, folder)
@@ -81,9 +80,10 @@ def main() -> None:
             traceback.print_exc()
             reason = (str(error).strip() or "?").splitlines()[0][:160]
             call, facts = None, {"reason": f"{type(error).__name__}: {reason}"}
-        os.write(answer, json.dumps(facts).encode() + b"\n")
-        if call:
-            serve(call, str(folder / f"{system}.socket"))
+        with Listener(str(folder / f"{system}.socket")) as listener:  # before the answer, after which peers.py connects
+            print(json.dumps(facts), file=stdout, flush=True)
+            if call:
+                serve(call, listener)
 
 
 if __name__ == "__main__":
