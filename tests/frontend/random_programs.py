@@ -36,7 +36,7 @@ ROWS = ("{0}.sum({d})", "{0}.mean({d}, keepdim=True)", "{0}.amax({d})", "{0}.cum
 VIEWS = ("{0}.transpose({d}, 0)", "{0}.reshape({0}.shape[0], -1)", "{0}.flatten()", "{0}.unsqueeze({d})", "{0}[{k}]", "{0}[..., ::2]",
          "{0}[1:]", "{0}[..., :-1]", "{0}.unsqueeze(0).expand(3, *{0}.shape)", "{0}.flip({d})", "{0}.unfold({d}, 2, 1)",
          "torch.diagonal({0})", "{0}.roll(1, {d})", "{0}.contiguous()", "{0}.clone()", "F.pad({0}, (1, 2))")  # fmt: skip
-INDICES = ("{0}[torch.tensor([0, -1, 0])]", "torch.index_select({0}, {d}, torch.tensor([0, 0]))", "{0}[{i} % {0}.shape[0]]",
+INDICES = ("{0}[torch.tensor([0, -1, 0], device={0}.device)]", "torch.index_select({0}, {d}, torch.tensor([0, 0], device={0}.device))", "{0}[{i} % {0}.shape[0]]",
            "{0}.scatter_add({d}, torch.zeros_like({0}, dtype=torch.int64), {0})", "torch.tril({0})")  # fmt: skip
 JOINS = ("torch.cat([{0}, {0}, {0}], {d})", "torch.stack([{0}, {0}], {d})", "{0}.repeat_interleave(2, {d})")
 PRODUCTS = ("{0} @ {0}.transpose(-1, -2)", "torch.einsum('...ij,...ik->...jk', {0}, {0})", "F.linear({0}, {0}.reshape(-1, {0}.shape[-1])[:4])",
