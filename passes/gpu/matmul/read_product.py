@@ -8,6 +8,8 @@
 | `conv(x, w, bias)` | images, and groups | output channels of a group | channels and kernel | output positions (`conv_product`) |
 | `channels_last_conv(x, w, bias)` | none | images and output positions | kernel and channels | output channels |
 | `depthwise_conv(x, w, bias)` | none | images and output positions | kernel | channels |
+
+Others, most of them packed for the register tiles of a CPU, have no such form here: their kernels are compiled plain.
 """
 
 from __future__ import annotations
@@ -22,20 +24,24 @@ from .problem import Product, Side, graph_shapes
 
 
 def read_product(graph: TensorGraph) -> Product:
-    """The product of a kernel whose root is a matmul, a linear layer or a convolution."""
+    """The product of a kernel whose root is a matmul, a linear layer or a convolution; NotImplementedError for others."""
     (root,) = [op.operation for op in graph.block.operations if op.operation.name.startswith("lamina.")]
     shapes = graph_shapes(graph)
-    if root.name == "lamina.grouped_matmul":
-        raise NotImplementedError("products in groups of rows on a GPU")
-    if root.name == "lamina.conv":
-        return read_conv(graph, root, shapes)
-    if root.name in ("lamina.channels_last_conv", "lamina.depthwise_conv"):
-        return read_channels_last(graph, root, shapes)
-    return _read_matmul(graph, root, shapes)
+    match root.name.removeprefix("lamina."):
+        case "conv":
+            return read_conv(graph, root, shapes)
+        case "channels_last_conv" | "depthwise_conv":
+            return read_channels_last(graph, root, shapes)
+        case "packed_linear" if len({*map(_dtype, (*root.operands[:2], root.results[0]))}) > 1:
+            raise NotImplementedError("a product with a packed weight of another type on a GPU")
+        case "matmul" | "linear" | "packed_linear":
+            return _read_matmul(graph, root, shapes)
+        case other:
+            raise NotImplementedError(f"'{other}' as a matrix product of a GPU")
 
 
 def _read_matmul(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product:
-    packed = root.name == "lamina.packed_linear"  # by lines: groups are for instructions of CPUs
+    packed = root.name == "lamina.packed_linear"
     linear = packed or root.name == "lamina.linear"
     a, b = root.operands[0], root.operands[1]
     a_shape, b_shape = graph.shape(a), graph.shape(b)
@@ -43,7 +49,7 @@ def _read_matmul(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Prod
     lead = 0 if linear else len(a_shape) - 2
     if b_view is not None and all(s == 0 or n == 1 for n, s in zip(b_view.shape[:lead], b_view.strides)):
         lead = 0
-    rank, types = len(b_shape), [str(ir.RankedTensorType(v.type).element_type) for v in (a, b)]
+    rank, types = len(b_shape), [_dtype(v) for v in (a, b)]
     if packed:
         b_rows, b_k, n = (0, 2), 1, ir.IntegerAttr(root.attributes["size"]).value
     else:
@@ -65,6 +71,10 @@ def _read_matmul(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Prod
     )
     graph.declare(root.results[0], product.result)
     return product
+
+
+def _dtype(value: ir.Value) -> str:
+    return str(ir.RankedTensorType(value.type).element_type)
 
 
 def _range(*bounds: int) -> tuple[int, ...]:
