@@ -77,7 +77,7 @@ class Attention(Op, name="attention", category="attention"):
     @staticmethod
     def reference(q, k, v, mask, causal, scale, gqa):
         k, v = (np.repeat(wide(t), gqa, -3) for t in (k, v))
-        s = np.matmul(wide(q), np.swapaxes(k, -1, -2)) * (scale if scale is not None else q.shape[-1] ** -0.5)
+        s = np.matmul(wide(q), np.swapaxes(k, -1, -2)) * (scale if scale is not None else max(q.shape[-1], 1) ** -0.5)
         if mask is not None:
             s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + wide(mask)
         if causal:
@@ -98,7 +98,7 @@ class Attention(Op, name="attention", category="attention"):
         lead = ascii_lowercase[: len(batch)]
         grouped = b.reshape(q, (*batch, heads // gqa, gqa, rows, width))
         scores = b.contract(f"{lead}xyid,{lead}xjd->{lead}xyij", grouped, k, acc)
-        scores = b.mul(b.reshape(scores, (*batch, heads, rows, columns)), width**-0.5 if scale is None else scale)
+        scores = b.mul(b.reshape(scores, (*batch, heads, rows, columns)), max(width, 1) ** -0.5 if scale is None else scale)
         if mask is not None:
             scores = b.where(mask, scores, -inf) if mask.dtype == "bool" else b.add(scores, b.cast(mask, acc))
         if causal:

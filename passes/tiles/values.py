@@ -117,6 +117,8 @@ class Values:
             return self._at(op.operands[0], self._reshape(op, index), memo)
         if name == "arith.constant":
             return self._literal(op, index)
+        if name == "tensor.empty":  # what MLIR makes of a tensor without elements, which nobody reads
+            return self.code.constant(0, ir.RankedTensorType(tensor.type).element_type)
         raise EmitError(f"no tile code for {name} in kernel '{self.frame.name}'")
 
     def _literal(self, op: ir.Operation, index: tuple[Dim, ...]) -> ir.Value:
@@ -245,8 +247,9 @@ class Values:
             if collapse:
                 rest, parts = index[position], []
                 for d in reversed(group[1:]):
-                    parts.append(dims.mod(rest, wide[d]))
-                    rest = dims.floordiv(rest, wide[d])
+                    size = wide[d] or 1  # nobody reads an empty tensor
+                    parts.append(dims.mod(rest, size))
+                    rest = dims.floordiv(rest, size)
                 out += [rest, *reversed(parts)]
             else:
                 linear: Dim = 0
