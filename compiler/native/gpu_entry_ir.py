@@ -1,11 +1,12 @@
 """The entry for GPUs that artifacts carry for hosts, as LLVM IR: a checked, table-driven builtin of CPython.
 
-    PyObject *lamina_gpu_entry_3(PyObject *self, PyObject **args, Py_ssize_t n)        args: stream, inputs
+    PyObject *lamina_gpu_entry_4(PyObject *self, PyObject **args, Py_ssize_t n)        args: stream, inputs
 
 Nothing is imported: addresses of CPython's and the driver's functions lie in the table (`runtime/gpu/table.py`), so that
 one shared object serves all programs, CUDA and HIP. It launches as entries under torch do (`gpu_launch_ir.py`).
 
-    facts            the stream is an int; the device is this thread's; no failed run-time check waits to be raised
+    around it all    the device is this thread's current one
+    facts            the stream is an int; no failed run-time check waits to be raised
     each input       a DeviceArray whose content this stream makes, or an array that its class reads as a DLTensor for
                      this stream; shape and dtype as memoised; on the device; aligned
     each output      memory of the device's pool, in the order of the stream
@@ -18,7 +19,7 @@ from functools import partial
 
 from ...runtime.gpu import table as layout
 from .entry_ir import CLASS, SAME, arguments_check, for_all, int_check, load_field, load_slot, load_word, ready, slow
-from .gpu_launch_ir import launch_ir
+from .gpu_launch_ir import entry_ir, launch_ir
 
 _slot = partial(load_slot, layout.SLOT)
 _EQUAL = 2  # Py_EQ
@@ -213,9 +214,8 @@ _GIVE = for_all(
 )
 
 _ENTRY = f"""
-define ptr @{layout.ENTRY}(ptr %self, ptr %args, i64 %n) nounwind {{
+define internal ptr @entry_here(ptr %self, ptr %args, i64 %n) nounwind {{
 entry:
-  %context.now = alloca i64
   {load_field("t", "self", layout.BYTES_DATA)}
   {ready(layout.SLOT, _slot("busy", "busy", "i64"))}
 facts:
@@ -229,15 +229,8 @@ current:
   %stream = inttoptr i64 %number to ptr
   {_slot("stream.old", "stream", "i64")}
   store i64 %number, ptr %stream.old.a
-  {_slot("ask", "current_context")}
-  {_slot("context", "device_context", "i64")}
-  store i64 0, ptr %context.now
-  %asked = call i32 %ask(ptr %context.now)
-  %found = load i64, ptr %context.now
-  %here = icmp eq i64 %found, %context
   %quiet = call i1 @launch_quiet(ptr %t)
-  %may = and i1 %here, %quiet
-  br i1 %may, label %inputs, label %slow
+  br i1 %quiet, label %inputs, label %slow
 inputs:
   %inputs.a = getelementptr ptr, ptr %args, i64 1
   %good = call i1 @entry_arguments(ptr %t, ptr %inputs.a, i64 %want, ptr %buffers)
@@ -303,5 +296,6 @@ def gpu_entry_ir() -> str:
             launch_ir(layout.SLOT),
             _ENTRY,
             slow(layout.SLOT),
+            entry_ir(layout.SLOT, layout.ENTRY),
         )
     )

@@ -15,6 +15,8 @@ They return the driver's code: 0, or the first error's. The entry defines who th
 
     i32 @arena_take(ptr %t, i64 %bytes, ptr %stream, ptr %block)   stores a handle and an address in %block
     void @arena_give(ptr %t, ptr %stream, ptr %block)
+
+`entry_ir` is the entry itself, around what the module defines as @entry_here.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ...runtime.gpu.table import CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
-from .entry_ir import each, every, for_all, load_slot, load_word
+from ...runtime.gpu.table import BYTES_DATA, CONFIG_STREAM, MAP_WORDS, NODE_WORDS, STEP_WORDS
+from .entry_ir import each, every, for_all, load_field, load_slot, load_word
 
 _Slot = Callable[..., str]  # load_slot of one table
 
@@ -32,6 +34,37 @@ def launch_ir(slots: Mapping[str, int]) -> str:
     """The functions, for tables with these slots."""
     slot = partial(load_slot, slots)
     return "".join(make(slot) for make in (_quiet, _arena, _maps, _step, _walk, _nodes, _replay, _enqueue, _perform))
+
+
+def entry_ir(slots: Mapping[str, int], name: str) -> str:
+    """The entry `name`: @entry_here, which takes the same, while the program's device is the thread's current one.
+
+    Another one that was current is so again afterwards, whatever happens in between: torch's current device is the same thing.
+    """
+    slot = partial(load_slot, slots)
+    return f"""
+define ptr @{name}(ptr %self, ptr %args, i64 %n) nounwind {{
+entry:
+  %found.at = alloca ptr
+  store ptr null, ptr %found.at
+  {load_field("t", "self", BYTES_DATA)}
+  {slot("ask", "current_context")}
+  {slot("context", "device_context")}
+  %asked = call i32 %ask(ptr %found.at)
+  %found = load ptr, ptr %found.at
+  %here = icmp eq ptr %found, %context
+  br i1 %here, label %call, label %elsewhere
+call:
+  %made = tail call ptr @entry_here(ptr %self, ptr %args, i64 %n)
+  ret ptr %made
+elsewhere:
+  {slot("set", "set_context")}
+  %moved = call i32 %set(ptr %context)
+  %result = call ptr @entry_here(ptr %self, ptr %args, i64 %n)
+  %back = call i32 %set(ptr %found)
+  ret ptr %result
+}}
+"""
 
 
 def _quiet(slot: _Slot) -> str:

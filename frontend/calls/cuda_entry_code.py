@@ -2,7 +2,8 @@
 
 It is `entry_code` with the host launcher (`compiler/native/gpu_launch_ir.py`) between the checks and the results:
 
-    before            no failed run-time check is waiting to be raised; the part's context is this thread's
+    around it all     the part's device is this thread's current one
+    before            no failed run-time check is waiting to be raised
     each argument     as on a CPU, and on the part's device, aligned as kernels expect
     outputs, arena    from torch's allocator, which reuses memory in the order of the current stream
     steps             launches and copies on the current stream, or the graph of them
@@ -15,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...compiler.native.entry_ir import arguments_check, load_slot, load_word
-from ...compiler.native.gpu_launch_ir import launch_ir
+from ...compiler.native.gpu_launch_ir import entry_ir, launch_ir
 from ...compiler.native.size_steps_ir import follow_ir
 from .entry_code import HELPERS, opening, outputs, results
 from .entry_table import ARGUMENT_WORDS, CUDA_SLOT, TENSOR
@@ -32,11 +33,12 @@ def cuda_entry_ir() -> str:
         + _ARENA
         + launch_ir(CUDA_SLOT)
         + follow_ir(CUDA_SLOT)
-        + opening(_slot("busy", "busy", "i64"))
+        + opening(_slot("busy", "busy", "i64"), "internal ptr @entry_here")
         + _FACTS
         + outputs("i32 %type, i32 %index", _DEVICE)
         + _RUN
         + results(", [%outputs, %run]")
+        + entry_ir(CUDA_SLOT, "lamina_entry")
     )
 
 
@@ -109,17 +111,10 @@ define internal void @arena_give(ptr %t, ptr %stream, ptr %block) {{
 }}
 """
 
-_FACTS = f"""
+_FACTS = """
 facts:
-  {_slot("fc", "current_context")}
-  store i64 0, ptr %tmp
-  %rctx = call i32 %fc(ptr %tmp)
-  %ctx = load ptr, ptr %tmp
-  {_slot("wctx", "device_context")}
-  %ctxok = icmp eq ptr %ctx, %wctx
   %calm = call i1 @launch_quiet(ptr %t)
-  %fit = and i1 %ctxok, %calm
-  br i1 %fit, label %arguments, label %slow
+  br i1 %calm, label %arguments, label %slow
 """
 
 _DEVICE = f"""{_slot("type", "device_type", "i32")}

@@ -83,8 +83,7 @@ class CudaNative(Native):
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
         self._check_devices(args)
-        with torch.cuda.device(-1 if self.device.index is None else self.device.index):
-            self.program.device.use()  # in a thread's first call torch may not have
+        with self.program.device.use():
             return self._call(args)
 
     def _check_devices(self, args: tuple[Any, ...]) -> None:

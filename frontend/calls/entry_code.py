@@ -155,13 +155,13 @@ _BUSY = f"""{_slot("shared", "shared")}
   %busy = load i64, ptr %shared"""
 
 
-def opening(busy: str) -> str:
-    """How every entry begins: `lamina_entry` to a branch to `slow` or, with %t, %buffers and a word %tmp, to block `facts`.
+def opening(busy: str, defined: str = "ptr @lamina_entry") -> str:
+    """How every entry, or what is `defined` behind it, begins: to a branch to `slow` or, with %t, %buffers and a word %tmp, to block `facts`.
 
     `busy` defines %busy: 0 if the table may be used now. `facts` asks what else must hold, and goes to `arguments`.
     """
     return f"""
-define ptr @lamina_entry(ptr %self, ptr %args, i64 %n) {{
+define {defined}(ptr %self, ptr %args, i64 %n) {{
 entry:
   {load_field("t", "self", BYTES_DATA)}
   %tmp = alloca i64

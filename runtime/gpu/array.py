@@ -65,7 +65,6 @@ class DeviceArray:
     def numpy(self) -> np.ndarray:
         """A copy in host memory; waits for the device."""
         made = np.empty(self.shape, numpy_dtype(self.dtype))
-        self.device.use()
         self.device.copy(made.__array_interface__["data"][0], self.pointer, self.nbytes, self.stream)
         self.device.synchronize(self.stream)
         return made
@@ -92,13 +91,12 @@ class DeviceArray:
 
 def on_device(value: Any, name: str, device: Device, stream: int) -> DeviceArray:
     """`value` as an array whose content work on `stream` may read: in place where it is on the device, else a copy."""
-    if isinstance(value, DeviceArray):
-        if value.device is not device:
-            return DeviceArray(device, *dlpack.take(value, device.index, stream, name, device.dlpack), stream)
+    ours = isinstance(value, DeviceArray)
+    if ours and value.device is device:
         if value.stream != stream:
             device.synchronize(value.stream)
         return value
-    if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == device.dlpack:
+    if ours or hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == device.dlpack:
         return DeviceArray(device, *dlpack.take(value, device.index, stream, name, device.dlpack), stream)
     interface = None if isinstance(value, np.ndarray) else getattr(value, "__cuda_array_interface__", None)
     if interface is not None:

@@ -36,7 +36,11 @@ class GpuCaller(ProgramCaller):
         self.call = entry.bind(self, launcher) if launcher else self.general
 
     def general(self, stream: int, *values: Any) -> Any:
-        """Run with everything checked; one DeviceArray, or a tuple of them. Does not wait for the device."""
+        """Run, all checked, without waiting for the device; one DeviceArray, or a tuple of them."""
+        with self.program.device.use():  # torch gives arrays of its current device only
+            return self._general(stream, values)
+
+    def _general(self, stream: int, values: Sequence[Any]) -> Any:
         program, device = self.program, self.program.device
         count = len(program.plan["inputs"])
         arrays: list[DeviceArray | None] = [None] * count

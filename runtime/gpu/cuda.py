@@ -70,12 +70,11 @@ class Device(drivers.Device):
         super().__init__(index, cu.cuDeviceGetCount, "NVIDIA")
         handle = ctypes.c_int()
         check(cu.cuDeviceGet(ctypes.byref(handle), index), f"opening cuda:{index}")
-        self._handle = handle
         name = ctypes.create_string_buffer(128)
         check(cu.cuDeviceGetName(name, 128, handle), f"naming cuda:{index}")
         self.name = name.value.decode()
-        self.capability = self._attribute(_ATTRIBUTE_MAJOR), self._attribute(_ATTRIBUTE_MINOR)
-        self.sms = self._attribute(_ATTRIBUTE_SMS)
+        self.capability = self.attribute(_ATTRIBUTE_MAJOR, handle), self.attribute(_ATTRIBUTE_MINOR, handle)
+        self.sms = self.attribute(_ATTRIBUTE_SMS, handle)
         version = ctypes.c_int()
         check(cu.cuDriverGetVersion(ctypes.byref(version)), "asking for the driver's version")
         self.driver_version = version.value // 1000, version.value % 1000 // 10
@@ -88,11 +87,6 @@ class Device(drivers.Device):
     def __str__(self) -> str:
         (major, minor), (cuda, point) = self.capability, self.driver_version
         return f"cuda:{self.index} ({self.name}, compute capability {major}.{minor}, driver for CUDA {cuda}.{point})"
-
-    def _attribute(self, number: int) -> int:
-        value = ctypes.c_int()
-        check(driver().cuDeviceGetAttribute(ctypes.byref(value), number, self._handle), "reading a device attribute")
-        return value.value
 
     # -- code --------
     def module(self, code: Sequence[bytes], name: str) -> Module:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..entry import addresses
@@ -22,6 +23,7 @@ _GRANULE = 16  # bytes: what buffers are aligned to, and scalar loads may be wid
 # what native entries call (table.DRIVER_SLOTS), by CUDA's names
 FUNCTIONS = {
     "current_context": "CtxGetCurrent",
+    "set_context": "CtxSetCurrent",
     "launch_kernel": "LaunchKernel",
     "copy_async": "MemcpyAsync",
     "graph_launch": "GraphLaunch",
@@ -94,7 +96,6 @@ class Module:
     """Code on a device."""
 
     def __init__(self, device: Device, name: str):
-        device.use()
         self.device, self.name, self.handle = device, name, ctypes.c_void_p()
 
     def function(self, name: str, shared: int = 0) -> ctypes.c_void_p:
@@ -118,7 +119,7 @@ class Device(ABC):
     library: Any  # the driver's
     index: int
     sms: int  # multiprocessors
-    context: int  # what `current_context` of the driver (table.py) finds when the device is current
+    context: int  # what CtxGetCurrent finds when the device is current
     pool: int  # the memory pool that `take` takes from
 
     def __init__(self, index: int, count_devices: Callable[[Any], int], maker: str):
@@ -132,23 +133,30 @@ class Device(ABC):
             )
         self.index = index
 
-    def use(self) -> int:
-        """Make the device current in this thread; returns the context that was."""
-        return self.make_current(self.context)
-
-    def make_current(self, context: int) -> int:
-        """Make a context (HIP has none: a device's number) current in this thread; returns the one that was."""
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Have the device current in this thread, and then again what was: torch's current device is the same thing."""
         found = ctypes.c_void_p()
         self.driver_function("CtxGetCurrent")(ctypes.byref(found))
-        before = found.value or 0
-        if before != context:
-            self.call(f"using {self}", "CtxSetCurrent", ctypes.c_void_p(context))
-        return before
+        other = (found.value or 0) != self.context
+        if other:
+            self.call(f"using {self}", "CtxSetCurrent", ctypes.c_void_p(self.context))
+        try:
+            yield
+        finally:
+            if other:
+                self.driver_function("CtxSetCurrent")(found)
+
+    def attribute(self, number: int, device: Any) -> int:
+        """A fact of the driver's `device`."""
+        value = ctypes.c_int()
+        self.call("reading a device attribute", "DeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
 
     def synchronize(self, stream: int = 0) -> None:
         """Wait for all work on a stream."""
-        self.use()
-        self.call("running on the device", "StreamSynchronize", ctypes.c_void_p(stream))
+        with self.use():
+            self.call("running on the device", "StreamSynchronize", ctypes.c_void_p(stream))
 
     @staticmethod
     @abstractmethod
@@ -207,7 +215,8 @@ class Device(ABC):
         """Copy between device and host memory, either way, in the order of `stream`."""
         if size:
             function, where = getattr(self.library, self.prefix + "MemcpyAsync"), map(ctypes.c_void_p, (to, source))
-            code = function(*where, ctypes.c_size_t(size), *self.copy_kind, ctypes.c_void_p(stream))
+            with self.use():
+                code = function(*where, ctypes.c_size_t(size), *self.copy_kind, ctypes.c_void_p(stream))
             self.check(code, f"copying {size} bytes")
 
     def take(self, size: int, stream: int) -> int:
@@ -245,18 +254,16 @@ class Memory:
     def __init__(self, device: Device, size: int, stream: int = 0, pointer: int = 0):
         self.device, self.size, self.stream = device, size, stream
         if not pointer:
-            device.use()
-            pointer = device.take(size, stream)
+            with device.use():
+                pointer = device.take(size, stream)
         self.pointer = pointer
 
     def __del__(self) -> None:
         pointer, self.pointer = getattr(self, "pointer", 0), 0
         if pointer:
             try:
-                before = self.device.use()
-                self.device.give_back(pointer, self.stream)
-                if before != self.device.context:  # it may be collected amid another device's work
-                    self.device.make_current(before)
+                with self.device.use():
+                    self.device.give_back(pointer, self.stream)
             except Exception:  # the process is ending
                 pass
 
@@ -265,10 +272,10 @@ class StatusWords:
     """`count` int32 at `address` in host memory, which the device writes through `pointer`; zero at first."""
 
     def __init__(self, device: Device, count: int):
-        device.use()
         self.device, self.count = device, max(count, 1)
         size = 4 * self.count
-        self.address, self.pointer = device.take_host(size)
+        with device.use():
+            self.address, self.pointer = device.take_host(size)
         self._bytes = (ctypes.c_char * size).from_address(self.address)
         self._values = (ctypes.c_int32 * self.count).from_address(self.address)
         self._zero = bytes(size)
@@ -276,7 +283,8 @@ class StatusWords:
 
     def __del__(self) -> None:
         try:
-            self.device.give_back_host(self.address)
+            with self.device.use():
+                self.device.give_back_host(self.address)
         except Exception:  # the process is ending, or there is no memory
             pass
 

@@ -23,11 +23,15 @@ class Graph:
     """
 
     def __init__(self, device: Device, walk: Walk):
-        device.use()
         self.device, self.walk = device, walk
         self.nodes: list[tuple[int, Any, Launch]] = []
         self.handle = 0
-        self._graph = graph = ctypes.c_void_p()  # its nodes name those of the executable graph
+        self._graph = ctypes.c_void_p()  # its nodes name those of the executable graph
+        with device.use():
+            self._make(device, walk)
+
+    def _make(self, device: Device, walk: Walk) -> None:
+        graph = self._graph
         device.call("making a graph", "GraphCreate", ctypes.byref(graph), 0)
         before = ctypes.c_void_p()
         for launch in walk.steps:

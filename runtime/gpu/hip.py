@@ -96,12 +96,7 @@ class Device(drivers.Device):
             properties.raw[at : at + _TEXT].split(b"\0")[0].decode(errors="replace") for at in (_NAME_AT, _ARCH_AT)
         )
         self.chip = architecture(full)
-        units = ctypes.c_int()
-        check(
-            hip.hipDeviceGetAttribute(ctypes.byref(units), _ATTRIBUTE_MULTIPROCESSORS, index),
-            "reading a device attribute",
-        )
-        self.sms, self.context = units.value, index
+        self.sms, self.context = self.attribute(_ATTRIBUTE_MULTIPROCESSORS, index), index
         self.pool = drivers.memory_pool(self)
 
     def __str__(self) -> str:

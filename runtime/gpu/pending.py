@@ -20,10 +20,10 @@ class _Event:
     """A point in a stream's work."""
 
     def __init__(self, device: Device, stream: int):
-        device.use()
         self._device, self._handle = device, ctypes.c_void_p()
-        device.call("making an event", "EventCreate", ctypes.byref(self._handle), _NO_TIMING)
-        device.call("recording an event", "EventRecord", self._handle, ctypes.c_void_p(stream))
+        with device.use():
+            device.call("making an event", "EventCreate", ctypes.byref(self._handle), _NO_TIMING)
+            device.call("recording an event", "EventRecord", self._handle, ctypes.c_void_p(stream))
 
     def passed(self) -> bool:
         """True once the device has come there."""
@@ -31,7 +31,8 @@ class _Event:
 
     def wait(self) -> None:
         """Wait until it has."""
-        self._device.driver_function("EventSynchronize")(self._handle)
+        with self._device.use():
+            self._device.driver_function("EventSynchronize")(self._handle)
 
     def __del__(self) -> None:
         try:

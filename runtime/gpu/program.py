@@ -60,7 +60,6 @@ class GpuProgram(PlannedProgram):
         self, weights: Sequence[int], owners: Sequence[Any] = (), stream: int = 0, allocate: Allocate | None = None
     ) -> Constants:
         """Compute what depends on the weights alone; see LoadedProgram.initialize."""
-        self.device.use()
         plan, allocate = self.plan, allocate or self._allocator(stream)
         made, kept = [], list(owners)
         for p in plan["persistent"]:
@@ -69,11 +68,12 @@ class GpuProgram(PlannedProgram):
             kept.append(owner)
         pointers = (*weights, *made)
         if plan["init"] is not None:
-            status = StatusWords(self.device, len(plan["init"]["launches"]))
-            counts = {s: self._counts[s] for s in _INIT_SPACES}
-            walk = Layout(plan["init"], counts, (), self.device, self._kernel, self.name).walk((), status.pointer)
-            kept += [walk, status]
-            self._enqueue(walk, pointers, stream, allocate)
+            with self.device.use():
+                status = StatusWords(self.device, len(plan["init"]["launches"]))
+                counts = {s: self._counts[s] for s in _INIT_SPACES}
+                walk = Layout(plan["init"], counts, (), self.device, self._kernel, self.name).walk((), status.pointer)
+                kept += [walk, status]
+                self._enqueue(walk, pointers, stream, allocate)
         return Constants(pointers, tuple(kept))
 
     def run(
@@ -85,12 +85,7 @@ class GpuProgram(PlannedProgram):
         stream: int = 0,
         allocate: Allocate | None = None,
     ) -> None:
-        """Enqueue one call on `stream`. Pointers must be to device memory, aligned to 16, of the prepared sizes.
-
-        Without `allocate` the device's context is made current; who gives it has done so.
-        """
-        if allocate is None:
-            self.device.use()
+        """Enqueue one call on `stream`. Pointers must be to device memory, aligned to 16, of the prepared sizes."""
         self.check_status()
         idle = self._walks.get(prepared.symbols)
         if idle is None:
@@ -102,7 +97,8 @@ class GpuProgram(PlannedProgram):
         except IndexError:  # all are in use, by threads or around a finalizer that calls
             walk = self.walk(prepared.symbols)
         pointers = (*inputs, *(constants or self.constants).pointers, *outputs)
-        self._enqueue(walk, pointers, stream, allocate or self._allocator(stream))
+        with self.device.use():
+            self._enqueue(walk, pointers, stream, allocate or self._allocator(stream))
         idle.append(walk)
 
     def check_status(self) -> None:
@@ -128,7 +124,8 @@ class GpuProgram(PlannedProgram):
     # -- preparation --------
     def walk(self, symbols: tuple[int, ...], whole: bool = False) -> Walk:
         """A new walk of one call for symbol values `symbols` (see Layout.walk); its status words are this program's."""
-        return self.layout.walk(symbols, self.status.pointer, whole)
+        with self.device.use():
+            return self.layout.walk(symbols, self.status.pointer, whole)
 
     @functools.cached_property
     def layout(self) -> Layout:

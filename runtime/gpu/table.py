@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from ..array_table import BYTES_DATA as BYTES_DATA  # where a bytes object keeps its content
 
-ENTRY = "lamina_gpu_entry_3"
+ENTRY = "lamina_gpu_entry_4"
 
 # Functions of the driver (`Device.functions`); 0 where it has none: `launch_overlapping`, `move_map`, which no row needs then.
 DRIVER_SLOTS = (
     "current_context",  # (&context)
+    "set_context",  # (context)
     "launch_kernel",  # (function, grid, block, dynamic shared memory, stream, parameters, extra)
     "launch_overlapping",  # (&config, function, parameters, extra)
     "copy_async",  # (to, from, bytes, stream)

@@ -68,7 +68,8 @@ def test_memory_that_goes_leaves_the_current_device(monkeypatch):
     block = Memory(first, 64, 0)
     cycle = [block]
     cycle.append(cycle)
-    second.use()
-    del block, cycle
-    gc.collect()
-    assert "cuMemFreeAsync" in fake.calls and fake._current.context == CONTEXT + 1
+    with second.use():
+        del block, cycle
+        gc.collect()
+        assert "cuMemFreeAsync" in fake.calls and fake.current == CONTEXT + 1
+    assert not fake.current

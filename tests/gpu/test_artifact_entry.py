@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from support.fake_cuda import FakeDriver
+from support.fake_cuda import CONTEXT, FakeDriver
 
 import lamina
 from lamina.compiler import artifact
@@ -64,6 +64,25 @@ def operands(rows=12):
 def check(results, wanted):
     for r, e in zip(results, wanted):
         np.testing.assert_allclose(np.asarray(r), e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_the_current_device_stays_what_it_was(load, graphs):
+    """Another library's device is current in this thread, or none: also where arrays are made, copied and read, and where a call fails."""
+    model, fake, slow = load(two_softmaxes(), graphs=graphs)
+    for before in (0, CONTEXT + 7):
+        fake.cuCtxSetCurrent(before)
+        for _ in range(3):
+            x, w = operands()
+            check(model(*given(model, x, w)), expected(x, w))
+            check(model(x, w), expected(x, w))
+        fake.fail["cuMemAllocFromPoolAsync"] = 2
+        with pytest.raises(DeviceMemoryError):
+            model(x, w)
+        del fake.fail["cuMemAllocFromPoolAsync"]
+        assert fake.current == before
+    fake.cuCtxSetCurrent(0)
+    assert fake.contexts == {CONTEXT}
 
 
 def test_it_launches_what_python_launches(load):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from support.fake_cuda import FakeDriver
+from support.fake_cuda import CONTEXT, FakeDriver
 
 from lamina.compiler.api import compile_graph, show_ir
 from lamina.frontend.calls import cuda_entry, cuda_launcher, entry_support, launcher
@@ -146,12 +146,35 @@ def test_what_it_was_not_made_for_goes_to_python(gpu):
     with pytest.raises(RuntimeError, match="is on meta and the code for cpu; move it there"):
         call(x, w.to("meta"))
     assert len(slow) == 2
-    call(x, w)
+
+
+def test_the_current_device_stays_what_it_was(gpu):
+    """None is current in a thread that has done nothing yet; another one may be; ours may be: native calls all, and errors."""
+    x, w = torch.randn(40, 70), torch.randn(70)
+    call, python, fake = gpu(chain, x, w)
+    slow = slow_calls(call)
+
+    def check():
+        for before in (0, CONTEXT + 7, CONTEXT):
+            fake.cuCtxSetCurrent(before)
+            torch.testing.assert_close(call(x, w), chain(x, w))
+            assert fake.current == before and not slow
+            torch.testing.assert_close(python(x, w), chain(x, w))
+            assert fake.current == before
+            fake.fail["cuLaunchKernelEx"] = 2
+            with pytest.raises(RuntimeError):
+                call(x, w)
+            del fake.fail["cuLaunchKernelEx"]
+            assert fake.current == before
+            slow.clear()
+        done.append(True)
+
     done = []
-    threading.Thread(target=lambda: done.append(call(x, w))).start()  # no context there yet
-    while not done:
-        pass
-    torch.testing.assert_close(done[0], chain(x, w))
+    thread = threading.Thread(target=check)
+    thread.start()
+    thread.join()
+    check()
+    assert len(done) == 2 and fake.contexts == {CONTEXT}
 
 
 def test_a_driver_error_is_raised(gpu):

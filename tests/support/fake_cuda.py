@@ -9,8 +9,8 @@ The functions are C callbacks, so that native code calls them by address like th
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
-import threading
 import traceback
 from typing import Any
 
@@ -19,13 +19,26 @@ from mlir import ir
 from support.scalar_ops import dtype_of
 from support.simulate_gpu import run_stage
 
+from lamina.compiler.api import compile_llvm
 from lamina.runtime.gpu import cuda
+from lamina.runtime.loader import Image
 
 P, I, U, Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 CONTEXT = 0x1000
 SMS = 4
 POOL = 0x2000
 PROGRAMMATIC_STREAM_SERIALIZATION = 6
+NO_CONTEXT = (
+    "cuDevice",
+    "cuCtx",
+    "cuDriver",
+    "cuGetError",
+    "cuMemPool",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuEvent",
+)
+INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
 
 
@@ -38,17 +51,41 @@ def word(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
 
 
+@functools.cache
+def current_context() -> dict[str, Any]:
+    """The functions that get and set a thread's context, and their code. They are no callbacks, which clear Python's error."""
+    libc, key = ctypes.CDLL(None), ctypes.c_uint()
+    libc.pthread_key_create(ctypes.byref(key), None)
+    get, put = (ctypes.cast(f, P).value for f in (libc.pthread_getspecific, libc.pthread_setspecific))
+    code = f"""
+define i32 @cuCtxGetCurrent(ptr %to) {{
+  %found = call ptr inttoptr (i64 {get} to ptr)(i32 {key.value})
+  store ptr %found, ptr %to
+  ret i32 0
+}}
+define i32 @cuCtxSetCurrent(ptr %context) {{
+  %code = call i32 inttoptr (i64 {put} to ptr)(i32 {key.value}, ptr %context)
+  ret i32 %code
+}}"""
+    names = "cuCtxGetCurrent", "cuCtxSetCurrent"
+    image = Image(compile_llvm(code, names, name="fake_cuda"), "fake_cuda")
+    return {"image": image, **{name: ctypes.CFUNCTYPE(I, P)(image.address(name)) for name in names}}
+
+
 class FakeDriver:
-    """The functions of libcuda that the runtime calls. `fail[name] = code` makes the next calls of one fail."""
+    """The functions of libcuda that the runtime calls. `fail[name] = code` makes the next calls of one fail.
+
+    What works in a context fails where none is current; `contexts` are those that launches had.
+    """
 
     def __init__(self, loops: str = "", capability: tuple[int, int] = (9, 0), devices: int = 1, version: int = 13000):
         self.capability, self.devices, self.version = capability, devices, version
         self.fail: dict[str, int] = {}
         self.calls: list[str] = []
         self.launches: list[tuple[str, tuple[int, ...], int]] = []  # stage, grid, stream
+        self.contexts: set[int] = set()
         self.capturing = False
         self._linked = ctypes.create_string_buffer(b"a cubin", 8)
-        self._current = threading.local()
         self._memory: dict[int, Any] = {}
         self._names: list[str] = []
         self.overlapping: list[str] = []  # stages that may begin before the launch before them ends
@@ -63,6 +100,7 @@ class FakeDriver:
             module.operation.walk(self._note)
         for name, argtypes in SIGNATURES.items():
             setattr(self, name, ctypes.CFUNCTYPE(I, *argtypes)(self._wrap(name)))
+        vars(self).update(current_context())
 
     def install(self, monkeypatch: Any) -> FakeDriver:
         """Be what `cuda.driver()` returns."""
@@ -82,6 +120,8 @@ class FakeDriver:
             self.calls.append(name)
             if name in self.fail:
                 return self.fail[name]
+            if not (name.startswith(NO_CONTEXT) or self.current):
+                return INVALID_CONTEXT
             try:
                 if function:
                     function(*args)
@@ -91,6 +131,13 @@ class FakeDriver:
                 return UNKNOWN
 
         return call
+
+    @property
+    def current(self) -> int:
+        """The context of this thread, or 0."""
+        found = P()
+        self.cuCtxGetCurrent(ctypes.byref(found))
+        return found.value or 0
 
     # -- devices -------------------------------------------------------------------------------------------------------
     def _cuDeviceGetCount(self, to: int) -> None:
@@ -107,12 +154,6 @@ class FakeDriver:
 
     def _cuDevicePrimaryCtxRetain(self, to: int, device: int) -> None:
         put(to, CONTEXT + device)
-
-    def _cuCtxGetCurrent(self, to: int) -> None:
-        put(to, getattr(self._current, "context", 0))
-
-    def _cuCtxSetCurrent(self, context: int) -> None:
-        self._current.context = context
 
     def _cuDriverGetVersion(self, to: int) -> None:
         I.from_address(to).value = self.version
@@ -184,6 +225,7 @@ class FakeDriver:
         name = self._names[f - 1]
         stage = self._stages[name]
         self.launches.append((name, grid, stream))
+        self.contexts.add(self.current)
         arguments = []
         with self._context, ir.Location.unknown():
             for value, argument in zip(values, stage.regions[0].blocks[0].arguments):
@@ -242,8 +284,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetName": (P, I, I),
     "cuDeviceGetAttribute": (P, I, I),
     "cuDevicePrimaryCtxRetain": (P, I),
-    "cuCtxGetCurrent": (P,),
-    "cuCtxSetCurrent": (P,),
     "cuDriverGetVersion": (P,),
     "cuGetErrorString": (I, P),
     "cuStreamSynchronize": (P,),
