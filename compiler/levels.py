@@ -47,6 +47,7 @@ GRAPH_PIPELINE = (
     "lamina-store-by-tokens",
     "lamina-split-init",
     "lamina-repeat-chains",
+    "lamina-choose-inserted",
     "lamina-form-kernels",
     "lamina-outline",
     "lamina-reinplace",
@@ -83,6 +84,7 @@ def _cpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
     return {
         "lamina-channels-last": None,  # tiles are packed anyway
         "lamina-store-by-tokens": None,
+        "lamina-choose-inserted": None,  # a copy and what is written over it are plain loops
         "lamina-pack-weights": tile,  # the register tile: two vectors of f32
         # vectors of weights, whose lanes are multiplied there, lie along K as they are
         "lamina-pack-convolutions": None if f.has_lane_fma else {"columns": 2 * f.lanes()},

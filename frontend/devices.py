@@ -68,6 +68,11 @@ def _check_index_put(node: Node, types: Sequence[TensorType], device: torch.devi
         raise Unsupported("no fast GPU kernel that adds at positions yet")
 
 
+def _check_scatter(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+    if node.attributes["reduce"] != "none":
+        raise Unsupported("no fast GPU kernel that combines at positions yet")
+
+
 def _check_scan(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
     (x,) = _operands(node, types)
     if x.rank == 0 or dims.product(x.shape[node.attributes["dim"] % x.rank + 1 :]) != 1:
@@ -108,6 +113,7 @@ def _check_attention(node: Node, types: Sequence[TensorType], device: torch.devi
 _CHECKS: dict[str, Callable[[Node, Sequence[TensorType], torch.device], None]] = {
     "conv": _check_convolution,
     "index_put": _check_index_put,
+    "scatter": _check_scatter,
     "cumsum": _check_scan,
     "cumprod": _check_scan,
     "grouped_matmul": _check_groups,

@@ -191,6 +191,10 @@ class SliceScatter(Op, name="slice_scatter", category="direct"):
         return b.map(lambda s, v: v, x) if empty else b.insert(src, x, starts, steps)
 
 
+class Insert(SliceScatter, name="insert", category="concat"):
+    """`slice_scatter` as a choice of each element from one tensor or the other: computed with them, never in place."""
+
+
 def index_place(dims: tuple[int, ...]) -> int:
     """Where the index dims stand in the updates' shape: at the first indexed dim if those are adjacent, else in front."""
     return dims[0] if dims[-1] - dims[0] == len(dims) - 1 else 0

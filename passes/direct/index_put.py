@@ -1,7 +1,6 @@
 """Emit index_put: a copy of `x`, then the updates in row-major order of the indices.
 
-The dims that no index replaces are the work items, as in scatter. Where nothing is added, two stages have more to do at
-once, for a GPU: `index_put_copy`, then `passes/gpu/direct/index_put_write`.
+The dims that no index replaces are the work items, as in scatter.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from collections.abc import Sequence
 
 from mlir import ir
 
-from ...dialects.dims import Dim, ceildiv, dim_min, product
+from ...dialects.dims import Dim, product
 from ...dialects.families.scatter import index_place
 from ...dialects.op import broadcast
 from ..linalg.scalar_core import Scalar
 from .kernel import DirectKernel, grain
 from .scatter import segments, unless
-
-COPIERS = 1 << 16  # work items that share a copy: a GPU's threads, and few to start where there is nothing to copy
 
 
 def index_put(k: DirectKernel) -> tuple[Dim, Dim]:
@@ -63,27 +60,6 @@ def index_put(k: DirectKernel) -> tuple[Dim, Dim]:
 
             k.when(ok, write)
     return outer * inner, grain(product(sizes) + product(updates) * 2)
-
-
-def index_put_copy(k: DirectKernel) -> tuple[Dim, Dim]:
-    """`y = x`, unless they are one buffer."""
-    x = k.operands["x"]
-    shape = k.shape(x)
-    total = product(shape)
-    items = dim_min(total, COPIERS)
-    (y,) = k.outputs["y"]
-
-    def copy() -> None:
-        with k.loop(items, k.begin, k.end) as item, k.loop(ceildiv(total, COPIERS)) as step:
-            flat = step * items + item
-
-            def one() -> None:
-                k.put(y, flat, k.read(x, k.ranges.delinearize(flat, shape)))
-
-            k.when(k.s.lt(Scalar(k.b.dim(flat), "index"), Scalar(k.b.dim(total), "index")).value, one)
-
-    unless(k, k.same_buffer(x, "y"), copy)
-    return items, grain(ceildiv(total, COPIERS))
 
 
 def _positions(k: DirectKernel, indices: Sequence[ir.Value], t, sizes) -> tuple[list[Dim], ir.Value]:

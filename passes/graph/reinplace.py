@@ -11,7 +11,7 @@ from .dataflow import Dataflow, Node, functions, read_function
 from .pointwise_updates import mark_kernels, pointwise_updates
 
 # Ops whose result is their first operand with some elements written: `y = x; y[…] = src`.
-_UPDATES = frozenset({"slice_scatter", "index_put", "scatter"})
+UPDATES = frozenset({"slice_scatter", "index_put", "scatter"})
 
 
 @register
@@ -56,7 +56,7 @@ def reinplace(module: ir.Module, pointwise: bool = False) -> None:
         return
     kernels = {name: f for name, f in entries.items() if "lamina.kind" in f.attributes}
     flow = _read_first(entries["main"], kernels, pointwise)
-    replaced = _replaced_arguments(flow)
+    replaced = replaced_arguments(flow)
     overwritten: set[int] = set()
     with module.context:
         for node, operand, result in _updates(flow, kernels, pointwise):
@@ -74,7 +74,7 @@ def reinplace(module: ir.Module, pointwise: bool = False) -> None:
 def _read_first(function: ir.Operation, kernels: dict[str, ir.Operation], pointwise: bool) -> Dataflow:
     """The function after the launches that read what an update may overwrite have been moved before it, where they can be."""
     flow = read_function(function)
-    replaced = _replaced_arguments(flow)
+    replaced = replaced_arguments(flow)
     for op, operand in [(node.op, operand) for node, operand, _ in _updates(flow, kernels, pointwise)]:
         node = next(n for n in flow.nodes if n.op == op)
         source = node.operands[operand]
@@ -100,7 +100,7 @@ def _updates(flow: Dataflow, kernels: dict[str, ir.Operation], pointwise: bool) 
             if pair is not None:
                 found.append((node, *pair))
     below = {node.results[result]: node.operands[operand] for node, operand, result in found}
-    new_values = _replaced_arguments(flow)
+    new_values = replaced_arguments(flow)
     return [(node, operand, r) for node, operand, r in found if not _is_lost(flow, below, new_values, node.results[r])]
 
 
@@ -121,10 +121,10 @@ def _is_lost(flow: Dataflow, below: Mapping[int, int | None], new_values: Mappin
 
 def _update(kernel: ir.Operation) -> tuple[int, int] | None:
     """The operand and result of a kernel that is one update of an argument, not of a view of it."""
-    if ir.StringAttr(kernel.attributes["lamina.kind"]).value not in _UPDATES:
+    if ir.StringAttr(kernel.attributes["lamina.kind"]).value not in UPDATES:
         return None
     flow = read_function(kernel)
-    (root,) = (n for n in flow.nodes if n.name in _UPDATES)
+    (root,) = (n for n in flow.nodes if n.name in UPDATES)
     target = root.operands[0]
     assert target is not None
     if flow.producer[target] is not None or any(target in n.inputs for n in flow.nodes if n is not root):
@@ -134,7 +134,7 @@ def _update(kernel: ir.Operation) -> tuple[int, int] | None:
     return target, flow.returned.index(root.results[0])
 
 
-def _replaced_arguments(flow: Dataflow) -> dict[int, int]:
+def replaced_arguments(flow: Dataflow) -> dict[int, int]:
     """The arguments whose buffers get another value after the call, whatever happens to them before, and that value."""
     attributes = flow.function.attributes
     if "lamina.mutates" not in attributes:

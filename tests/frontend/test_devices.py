@@ -145,3 +145,16 @@ def test_scans_are_ours_along_the_last_dim(shape, dim, ours):
         return
     with pytest.raises(Unsupported, match="another dim than the last"):
         check_kernels(g.nodes, g.types, CUDA)
+
+
+@pytest.mark.parametrize("reduce, ours", [("none", True), ("add", False), ("amax", False)])
+def test_scatters_that_combine_are_torchs(reduce, ours):
+    g = Graph()
+    x, i, s = (g.add_input(n, TensorType("i64" if n == "i" else "f32", (8, 4))) for n in "xis")
+    g.add_output(g.add("slice_scatter", x, s, starts=(0, 0), steps=(1, 1)))
+    g.add_output(g.add("scatter", x, i, s, dim=0, reduce=reduce))
+    if ours:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="combines at positions"):
+        check_kernels(g.nodes, g.types, CUDA)

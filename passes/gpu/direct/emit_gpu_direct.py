@@ -2,10 +2,12 @@
 
 The emitters of `passes/direct` write a body for items `begin .. end` that do not meet; here a thread runs it for one item.
 That is right and parallel over rows or columns, and far from the fastest: under torch.compile such ops run through torch,
-but for those that have stages of their own, index_put without addition and cumsum and cumprod along the last dim.
+but for those that have stages of their own, updates that combine nothing (`write_updates`) and cumsum and cumprod along the last dim.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from mlir import ir
 
@@ -15,7 +17,6 @@ from ....dialects.dtypes import DTYPES
 from ....dialects.mlir_ops import op_class
 from ....dialects.status import code_of
 from ...direct.emit_direct import EMITTERS
-from ...direct.index_put import index_put_copy
 from ...direct.kernel import DirectKernel
 from ...loops.evaluate import Evaluator
 from ...loops.kernel_functions import kernels, strings
@@ -24,8 +25,8 @@ from ...registry import register
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..loops.emit_gpu_loops import emit_gpu_loops
 from ..thread_values import store_failure
-from .index_put_write import IndexPutWrite
 from .scan_rows import RowScan, scans_rows
+from .write_updates import writes_updates
 
 THREADS = 64
 LOCAL_BYTES = 1024  # of a thread's own memory for one scratch buffer; beyond this it lies in the launch's scratch
@@ -62,16 +63,10 @@ def emit_gpu_direct(module: ir.Module) -> None:
             kernel = GpuKernel(graph)
             if scans_rows(roots[0], graph.shape(roots[0].operands[0])):
                 RowScan(kernel, roots[0]).emit()
-                kernel.finish()
-                continue
-            kernel.index_bits = 64  # buffers are compared by address
-            puts = cls.name == "index_put" and not ir.BoolAttr(roots[0].attributes["accumulate"]).value
-            direct = _Items(graph, roots[0])
-            items, _ = (index_put_copy if puts else EMITTERS[cls.name])(direct)
-            _launch(kernel, direct, items)
-            direct.function.erase()
-            if puts:
-                IndexPutWrite(kernel, roots[0]).emit()
+            elif updates := writes_updates(roots[0]):
+                updates(kernel, roots[0]).emit()
+            else:
+                _emit_items(kernel, roots[0], EMITTERS[cls.name])
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
 
@@ -104,6 +99,15 @@ class _Items(DirectKernel):
         shift = b.binary("arith.muli", self.begin, b.dim(size))
         part = ir.MemRefType.get([dynamic], self.cache.storage(dtype))
         return b.value("memref.view", (whole, shift, b.dim(count)), part)
+
+
+def _emit_items(kernel: GpuKernel, root: ir.Operation, emit: Callable[[DirectKernel], tuple[Dim, Dim]]) -> None:
+    """A stage of the CPU's form, as `emit` writes it."""
+    kernel.index_bits = 64  # buffers are compared by address
+    direct = _Items(kernel.graph, root)
+    items, _ = emit(direct)
+    _launch(kernel, direct, items)
+    direct.function.erase()
 
 
 def _launch(kernel: GpuKernel, direct: _Items, items: Dim) -> None:

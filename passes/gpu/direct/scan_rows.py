@@ -130,9 +130,8 @@ class RowScan:
         values = [self._cast("arith.truncf", v, self.element) for v in values]
         type = ir.VectorType.get([self.width], self.element)
         made = values[0] if self.width == 1 else self.b.value("vector.from_elements", values, type)
-        for result, buffer in zip(self.graph.results, self.stage.outputs):
-            if result == self.root.results[0]:
-                ev.store(buffer, flat, made)
+        for buffer in self.stage.outputs:  # the one result
+            ev.store(buffer, flat, made)
         return []
 
     def _cast(self, op: str, value: ir.Value, type: ir.Type) -> ir.Value:
