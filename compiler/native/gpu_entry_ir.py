@@ -236,6 +236,7 @@ inputs:
   %good = call i1 @entry_arguments(ptr %t, ptr %inputs.a, i64 %want, ptr %buffers)
   br i1 %good, label %outs, label %slow
 outs:
+  store i64 1, ptr %busy.a
   {_slot("outputs", "outputs", "i64")}
   {_slot("rows", "output_table")}
   {_slot("take", "take_memory")}
@@ -258,10 +259,9 @@ took:
   %j1 = add i64 %j, 1
   br label %out
 run:
-  store i64 1, ptr %busy.a
   %status = call i32 @launch_perform(ptr %t, ptr %buffers, ptr %stream)
   %fine = icmp eq i32 %status, 0
-  br i1 %fine, label %results, label %failed
+  br i1 %fine, label %results, label %undo
 results:
   ; still busy: the pointers are in the table until `finish` has read them, and other threads of Python may run in it
   {_slot("finish", "finish")}
@@ -269,12 +269,10 @@ results:
   %made = call ptr %call(ptr %finish, ptr null, i64 0, ptr null)
   store i64 0, ptr %busy.a
   ret ptr %made
-failed:
-  store i64 0, ptr %busy.a
-  br label %undo
 undo:
   ; a failed call: give back the outputs taken so far, then let Python do it again and raise
-  %count = phi i64 [%j, %alloc], [%outputs, %failed]
+  %count = phi i64 [%j, %alloc], [%outputs, %run]
+  store i64 0, ptr %busy.a
   call void @entry_give(ptr %t, ptr %buffers, ptr %stream, i64 %count)
   br label %slow
 """
