@@ -73,12 +73,6 @@ def _check_scatter(node: Node, types: Sequence[TensorType], device: torch.device
         raise Unsupported("no fast GPU kernel that combines at positions yet")
 
 
-def _check_scan(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
-    (x,) = _operands(node, types)
-    if x.rank == 0 or dims.product(x.shape[node.attributes["dim"] % x.rank + 1 :]) != 1:
-        raise Unsupported("no fast GPU kernel that scans along another dim than the last yet")
-
-
 def _check_groups(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
     raise Unsupported("no fast GPU kernel of products in groups yet")
 
@@ -114,8 +108,6 @@ _CHECKS: dict[str, Callable[[Node, Sequence[TensorType], torch.device], None]] =
     "conv": _check_convolution,
     "index_put": _check_index_put,
     "scatter": _check_scatter,
-    "cumsum": _check_scan,
-    "cumprod": _check_scan,
     "grouped_matmul": _check_groups,
     "matmul": _check_product,
     "attention": _check_attention,

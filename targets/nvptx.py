@@ -27,7 +27,7 @@ TO_NVVM = ("lamina-gpu-abi", *_TO_NVVM)
 OVERLAPPING = ("lamina-gpu-abi", "lamina-overlap-launches", *_TO_NVVM)  # since sm_90
 LOOPS = "lamina-emit-gpu-loops{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.approx.ftz.f stream=true aligned=true}"
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
-# kernels that torch.compile uses, attention where the target `attends`, scans along the last dim; convolutions are right,
+# kernels that torch.compile uses, attention where the target `attends`; convolutions are right,
 # but cuDNN is faster
 KINDS = gpu.KINDS | {"matmul", "attention", "index_put", "scatter", "slice_scatter", "cumsum", "cumprod"}
 

@@ -98,7 +98,9 @@ class Attention(Op, name="attention", category="attention"):
         lead = ascii_lowercase[: len(batch)]
         grouped = b.reshape(q, (*batch, heads // gqa, gqa, rows, width))
         scores = b.contract(f"{lead}xyid,{lead}xjd->{lead}xyij", grouped, k, acc)
-        scores = b.mul(b.reshape(scores, (*batch, heads, rows, columns)), max(width, 1) ** -0.5 if scale is None else scale)
+        scores = b.mul(
+            b.reshape(scores, (*batch, heads, rows, columns)), max(width, 1) ** -0.5 if scale is None else scale
+        )
         if mask is not None:
             scores = b.where(mask, scores, -inf) if mask.dtype == "bool" else b.add(scores, b.cast(mask, acc))
         if causal:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support.fake_program import run_on_fake
-from support.samples import assert_close, attributes, eager, inferred, operands, type_of
+from support.samples import assert_close, attributes, eager, from_torch, inferred, operands, type_of
 
 from lamina.dialects.dims import symbol
 from lamina.dialects.op import all_ops
@@ -99,6 +99,40 @@ def test_a_failed_check_is_not_written_over_by_threads_that_pass(monkeypatch):
     arrays = [np.zeros((9, 8), np.float32), np.ones((4, 8), np.float32), np.array([1, 9, 0, 2])]
     with pytest.raises(IndexError):
         run_on_fake(graph, arrays, monkeypatch)
+
+
+# one round of one segment, of several; rounds of few columns and of many, ragged in both; segments that have no row
+COLUMNS = [
+    ("cumsum", "f32", (3, 7, 300)),
+    ("cumsum", "bf16", (2, 30, 40)),
+    ("cumprod", "f32", (1, 531, 3)),
+    ("cumsum", "i64", (2, 300, 33)),
+    ("cumsum", "f64", (33, 1000)),
+    ("cumsum", "f32", (70, 40000)),
+]
+
+
+@pytest.mark.parametrize("op, dtype, shape", COLUMNS, ids=str)
+def test_a_scan_of_columns_takes_segments_of_rows(op, dtype, shape, monkeypatch):
+    graph, rng = Graph(), np.random.default_rng(0)
+    dim = len(shape) - 2
+    graph.add_output(graph.add(op, graph.add_input("x", TensorType(dtype, shape)), dim=dim))
+    x = torch.from_numpy(rng.integers(-9, 9, shape) if dtype == "i64" else rng.uniform(0.9, 1.1, shape))
+    x = x.to({"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64, "i64": torch.int64}[dtype])
+    (made,) = run_on_fake(graph, [from_torch(x)], monkeypatch)
+    wide = x if dtype == "i64" else x.double()
+    expected = from_torch(getattr(wide, op)(dim).to(x.dtype))
+    np.testing.assert_allclose(made.astype(np.float64), expected.astype(np.float64), rtol={"f32": 3e-7, "bf16": 8e-3}.get(dtype, 1e-12))  # fmt: skip
+
+
+def test_a_scan_of_columns_of_symbolic_size(monkeypatch):
+    graph = Graph(symbols=[Symbol("n", input=0, dim=0), Symbol("m", input=0, dim=1)])
+    x = graph.add_input("x", TensorType("f32", (symbol("n"), symbol("m"))))
+    graph.add_output(graph.add("cumsum", graph.add("mul", x, x), dim=0))
+    for sizes in ((200, 37), (3, 65), (1, 1), (0, 4), (5, 0)):
+        given = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+        (made,) = run_on_fake(graph, [given], monkeypatch, sizes=sizes)
+        np.testing.assert_allclose(made, np.cumsum(np.square(given).astype(np.float64), 0), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

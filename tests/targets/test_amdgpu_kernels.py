@@ -235,8 +235,22 @@ def test_convolutions(case, chip, fake):
         assert any("v_mfma" in name or "v_wmma" in name for name in fake.executed)
 
 
+def slices():
+    """Each second column and rows, chosen as they are computed, and rows that are written in place."""
+    g = Graph()
+    x, y, z = (g.add_input(n, TensorType("f32", s)) for n, s in (("x", (6, 64)), ("y", (6, 32)), ("z", (2, 64))))
+    value = g.add("slice_scatter", x, y, starts=(0, 1), steps=(1, 2))
+    for start in (3, 0):
+        value = g.add("slice_scatter", value, z, starts=(start, 0), steps=(1, 1))
+    g.add_output(value)
+    return g
+
+
 OTHERS = {
     "cumsum": graph_of("cumsum", ("f32", (20, 33)), dim=1),
+    "cumsum_of_columns": graph_of("cumsum", ("f32", (2, 150, 35)), dim=1),
+    "scatter": graph_of("scatter", ("f32", (9, 8)), ("i64", (1, 8)), ("f32", (1, 8)), dim=0),
+    "slices": slices(),
     "sort": graph_of("sort", ("f32", (7, 40)), dim=1, descending=False, stable=True),
 }
 

@@ -2,7 +2,7 @@
 
 The emitters of `passes/direct` write a body for items `begin .. end` that do not meet; here a thread runs it for one item.
 That is right and parallel over rows or columns, and far from the fastest: under torch.compile such ops run through torch,
-but for those that have stages of their own, updates that combine nothing (`write_updates`) and cumsum and cumprod along the last dim.
+but for those that have stages of their own, updates that combine nothing (`write_updates`), cumsum and cumprod (`scan`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...registry import register
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..loops.emit_gpu_loops import emit_gpu_loops
 from ..thread_values import store_failure
-from .scan_rows import RowScan, scans_rows
+from .scan_columns import scan_stage
 from .write_updates import writes_updates
 
 THREADS = 64
@@ -61,8 +61,8 @@ def emit_gpu_direct(module: ir.Module) -> None:
             for result, shape in zip(graph.results, ir.ArrayAttr(op.attributes["lamina.result_dims"])):
                 graph.declare(result, [dims.parse(d) for d in strings(shape)])
             kernel = GpuKernel(graph)
-            if scans_rows(roots[0], graph.shape(roots[0].operands[0])):
-                RowScan(kernel, roots[0]).emit()
+            if scan := scan_stage(roots[0], graph.shape(roots[0].operands[0])):
+                scan(kernel, roots[0]).emit()
             elif updates := writes_updates(roots[0]):
                 updates(kernel, roots[0]).emit()
             else:

@@ -4,8 +4,7 @@
                lanes, waves:                  before = what threads before it have, all = what all have
                y_j = carry op before op s_j   carry = carry op all
 
-Sums are those of the CPU's form (f64 for f32, f32 for halves), in an order that is fixed. Lanes exchange totals with the lane
-whose number differs in one bit after another; who has that bit set comes after the other.
+Lanes exchange totals with the lane whose number differs in one bit after another; who has that bit set comes after the other.
 """
 
 from __future__ import annotations
@@ -16,46 +15,17 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..block_reduce import shuffle_xor
-from ..gpu_kernel import WARP, GpuKernel
+from ..gpu_kernel import WARP
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
 from ..thread_values import ThreadValues
+from .scan import Scan
 
 MOST_THREADS = 256
-_OPS = {"cumsum": ("add", 0), "cumprod": ("mul", 1)}  # and the value that changes nothing
 
 
-def scans_rows(root: ir.Operation, shape: tuple[Dim, ...]) -> bool:
-    """True if `root` is a scan along the last dim."""
-    name = root.name.removeprefix("lamina.")
-    if name not in _OPS or not shape or 0 in shape:
-        return False
-    dim = ir.IntegerAttr(root.attributes["dim"]).value
-    return dims.product(shape[dim % len(shape) + 1 :]) == 1
-
-
-class RowScan:
-    """The scan `root` as a stage of `kernel`."""
-
-    def __init__(self, kernel: GpuKernel, root: ir.Operation):
-        self.kernel, self.graph, self.root = kernel, kernel.graph, root
-        self.x = root.operands[0]
-        self.shape = self.graph.shape(self.x)
-        dim = ir.IntegerAttr(root.attributes["dim"]).value % len(self.shape)
-        self.rows, self.length = dims.product(self.shape[:dim]), self.shape[dim]
-        self.element = ir.RankedTensorType(self.x.type).element_type
-        self.width = self._width()
-        self.threads = self._threads()
-        self.stage = kernel.stage(self.threads, (self.rows, 1, 1))
-        self.b = self.stage.b
-        self.acc = self._wide()
-        name, neutral = _OPS[root.name.removeprefix("lamina.")]
-        self.op = f"arith.{name}{'i' if isinstance(self.acc, ir.IntegerType) else 'f'}"
-        self.neutral = self.b.constant(neutral, self.acc)
-
-    def _wide(self) -> ir.Type:
-        wider = {"f32": self.b.f64, "f16": self.b.f32, "bf16": self.b.f32}
-        return wider.get(str(self.element), self.element)
+class RowScan(Scan):
+    """A scan along the last dim as a stage."""
 
     def _width(self) -> int:
         """Neighbouring elements that a thread takes."""
@@ -78,6 +48,9 @@ class RowScan:
 
     def emit(self) -> None:
         """Write the stage."""
+        self.width = self._width()
+        self.threads = self._threads()
+        self.open(self.threads, self.rows)
         b, stage = self.b, self.stage
         b.bind("row", stage.block())
         thread = b.bind("thread", stage.thread())
@@ -88,27 +61,18 @@ class RowScan:
 
         def one(number: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             w = b.bind_unique("w", b.dim(number * self.threads + thread))
-            inside = self._compare(2, b.dim(w), b.dim(dims.floordiv(self.length, self.width)))
+            inside = self.compare(2, b.dim(w), b.dim(dims.floordiv(self.length, self.width)))
             read = b.branch(inside, [self.acc] * self.width, lambda: self._read(w), lambda: [self.neutral] * self.width)
-            sums = [read[0]]
-            for value in read[1:]:
-                sums.append(self._both(sums[-1], value))
+            sums = self.running(read)
             before, total = self._lanes(sums[-1])
             if self.room is not None:
                 before, total = self._waves(before, total, dims.mod(number, 2))
-            before = self._both(carried[0], before)
-            b.branch(inside, [], lambda: self._write(w, [self._both(before, s) for s in sums]))
-            return [self._both(carried[0], total)]
+            before = self.both(carried[0], before)
+            b.branch(inside, [], lambda: self._write(w, [self.both(before, s) for s in sums]))
+            return [self.both(carried[0], total)]
 
         b.loop_carried("round", 0, rounds, [self.neutral], one)
         stage.finish()
-
-    def _compare(self, predicate: int, x: ir.Value, y: ir.Value) -> ir.Value:
-        """`x == y` (0), `x != y` (1) or `x < y` (2)."""
-        return self.b.value("arith.cmpi", (x, y), self.b.i1, predicate=self.b.number(predicate, self.b.i64))
-
-    def _both(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        return self.b.value(self.op, (x, y), self.acc)
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def _evaluator(self, w: Dim) -> tuple[ThreadValues, Dim]:
@@ -121,21 +85,18 @@ class RowScan:
         ev, flat = self._evaluator(w)
         value = ev.at(self.x, ev.ranges.delinearize(flat, self.shape))
         if self.width == 1:
-            return [self._cast("arith.extf", value, self.acc)]
+            return [self.widened(value)]
         vector = ev.vector(value)
-        return [self._cast("arith.extf", self._extract(vector, k), self.acc) for k in range(self.width)]
+        return [self.widened(self._extract(vector, k)) for k in range(self.width)]
 
     def _write(self, w: Dim, values: list[ir.Value]) -> list[ir.Value]:
         ev, flat = self._evaluator(w)
-        values = [self._cast("arith.truncf", v, self.element) for v in values]
+        values = [self.rounded(v) for v in values]
         type = ir.VectorType.get([self.width], self.element)
         made = values[0] if self.width == 1 else self.b.value("vector.from_elements", values, type)
         for buffer in self.stage.outputs:  # the one result
             ev.store(buffer, flat, made)
         return []
-
-    def _cast(self, op: str, value: ir.Value, type: ir.Type) -> ir.Value:
-        return value if value.type == type else self.b.value(op, (value,), type)
 
     def _extract(self, vector: ir.Value, k: int) -> ir.Value:
         return self.b.value("vector.extract", (vector,), self.element, static_position=ir.DenseI64ArrayAttr.get([k]))
@@ -147,15 +108,15 @@ class RowScan:
         while distance < WARP:
             other = shuffle_xor(b, total, distance)
             bit = b.value("arith.andi", (self.lane, b.constant(distance, b.index)), b.index)
-            after = self._compare(1, bit, b.constant(0, b.index))
-            before = b.value("arith.select", (after, self._both(other, before), before), self.acc)
-            total, distance = self._both(total, other), 2 * distance
+            after = self.compare(1, bit, b.constant(0, b.index))
+            before = b.value("arith.select", (after, self.both(other, before), before), self.acc)
+            total, distance = self.both(total, other), 2 * distance
         return before, total
 
     def _waves(self, before: ir.Value, total: ir.Value, turn: Dim) -> tuple[ir.Value, ir.Value]:
         """The same over all waves, through one half of shared memory in turn: one barrier a round."""
         b, waves = self.b, self.threads // WARP
-        first = self._compare(0, self.lane, b.constant(0, b.index))
+        first = self.compare(0, self.lane, b.constant(0, b.index))
         slot = b.binary("arith.addi", b.dim(turn * waves), self.wave)
 
         def store() -> list[ir.Value]:
@@ -164,10 +125,7 @@ class RowScan:
 
         b.branch(first, [], store)
         self.stage.barrier()
-        earlier = everything = self.neutral
-        for number in range(waves):
-            value = b.value("memref.load", (self.room, b.dim(turn * waves + number)), self.acc)
-            is_earlier = self._compare(2, b.constant(number, b.index), self.wave)
-            earlier = b.value("arith.select", (is_earlier, self._both(earlier, value), earlier), self.acc)
-            everything = self._both(everything, value)
-        return self._both(earlier, before), everything
+        slots = (b.dim(turn * waves + number) for number in range(waves))
+        parts = [b.value("memref.load", (self.room, at), self.acc) for at in slots]
+        earlier, everything = self.from_parts(parts, self.wave)
+        return self.both(earlier, before), everything
