@@ -6,7 +6,10 @@ import torch
 from support.run_kernel import compile_kernel
 from support.tile_kernels import kernel, tensor
 
+from lamina.dialects import dims
 from lamina.dialects.mlir_context import context
+from lamina.passes.tiles.conv_direct import for_rows
+from lamina.passes.tiles.micro import Tile
 
 
 def ints(values):
@@ -64,12 +67,24 @@ def normal(*shape, seed=0):
         ((1, 2, 14, 14), (2, 1, 3, 3), dict(padding=1, groups=2)),
         ((1, 2, 27, 28), (4, 1, 5, 5), dict(padding=2, groups=2, stride=2)),
         ((1, 2, 3, 4, 6), (2, 1, 2, 3, 3), dict(padding=1, groups=2)),
+        ((2, 3, 9, 3), (3, 1, 3, 3), dict(padding=1, groups=3)),
+        ((1, 2, 6, 2), (2, 1, 3, 3), dict(padding=1, groups=2)),
+        ((1, 3, 5, 1), (3, 1, 3, 3), dict(padding=1, groups=3)),
         ((1, 1, 5, 230), (1, 1, 3, 3), dict(padding=1)),
     ],
 )
 def test_equals_float64(x, w, options):
     got, exact = run(normal(*x), normal(*w, seed=1), normal(w[0], seed=2), **options)
     np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_vectors_fit_short_rows():
+    # rows of 7 on AVX-512 were put together lane by lane
+    wide = Tile(8, 2, 16, "f32")
+    widths = {row: for_rows(wide, row).width for row in (1, 2, 3, 4, 7, 8, 14, 100)}
+    assert widths == {1: 4, 2: 4, 3: 4, 4: 8, 7: 8, 8: 16, 14: 16, 100: 16}
+    assert for_rows(wide, dims.symbol("s0")) == wide
+    assert for_rows(Tile(8, 2, 8, "f64"), 1).width == 2
 
 
 def test_dynamic_batch_and_sizes():
