@@ -21,6 +21,7 @@ from torch import Tensor, fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from . import compat
+from .attention_seeds import drop_seeds
 
 LARGE = 1 << 20  # elements, from which on what is saved counts
 _MEAN = 1  # at::Reduction
@@ -86,6 +87,7 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> A
     What the forward graph computes of the old value of an argument that it writes is kept where gradients need it:
     torch (2.13) lets the backward graph compute it again, by then from the new value.
     """
+    drop_seeds(joint)
     nodes = [n for n in joint.graph.nodes if n.op != "output"]
     after: set[fx.Node] = set()  # of tangents: the backward graph
     for node in nodes:

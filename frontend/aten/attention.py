@@ -98,8 +98,9 @@ def cudnn_attention(
     *,
     scale: float | None = None,
 ) -> tuple:
-    out, _ = _attention(c, query, key, value, attn_bias, dropout_p, is_causal, scale, True)
-    return out, *(None,) * 8
+    """The log-sum-exp has a last dim of 1."""
+    out, lse = _attention(c, query, key, value, attn_bias, dropout_p, is_causal, scale, True)
+    return out, T(c, lse).reshape(*c.type(lse).shape, 1).value, *(None,) * 7
 
 
 def _attention(

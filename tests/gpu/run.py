@@ -295,6 +295,33 @@ def other_stream() -> None:
     torch.testing.assert_close(z, torch.tanh(y) * 3, rtol=1e-5, atol=1e-6)
 
 
+def attention_gradients(width: int, length: int, causal: bool, shared: int) -> None:
+    """Attention whose forward pass is ours and whose backward pass is torch's, in bf16; against float64."""
+    from lamina import stats
+
+    torch._dynamo.reset()
+    shapes = ((2, 8, length, width), (2, shared, length, width), (2, shared, length, width))
+    given = [torch.randn(s, device="cuda").bfloat16().transpose(1, 2).contiguous().transpose(1, 2) for s in shapes]
+    weight = torch.randn(2, 8, length, width, device="cuda").bfloat16()
+
+    def loss(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        made = F.scaled_dot_product_attention(q * 2, k, v, is_causal=causal, enable_gqa=shared != 8)
+        return (made * weight).sum()
+
+    def gradients(f: Callable[..., torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+        leaves = [t.to(dtype).requires_grad_() for t in given]
+        return list(torch.autograd.grad(f(*leaves), leaves))
+
+    made, eager = gradients(torch.compile(loss, backend="lamina"), torch.bfloat16), gradients(loss, torch.bfloat16)
+    weight = weight.double()
+    for m, e, x in zip(made, eager, gradients(loss, torch.float64)):
+        assert distance(m, x) <= max(2 * distance(e, x), 1e-2), (
+            f"error {distance(m, x):.1e}, eager {distance(e, x):.1e}"
+        )
+    left = [op for op in stats()["fallback"] if "attention" in op and "backward" not in op]
+    assert not left, f"in eager: {left}"
+
+
 def compile_modules() -> None:
     """Models through torch.compile: dynamic shapes, training, views, fallbacks."""
     import lamina.frontend.dynamo  # noqa: F401
@@ -315,6 +342,8 @@ def compile_modules() -> None:
     block = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True, dropout=0.0).cuda()
     model("encoder layer", block.eval(), torch.randn(4, 50, 128, device="cuda"))
     model("encoder layer training", block.train(), torch.randn(4, 50, 128, device="cuda"), train=True)
+    for case in ((64, 1024, True, 8), (64, 513, False, 8), (128, 300, True, 8), (128, 512, False, 2)):
+        failures.run(f"gradients of attention {case}", lambda case=case: attention_gradients(*case))
     model("embedding", Lookup().cuda(), torch.randint(0, 1000, (32, 20), device="cuda"))
 
     for f in (misaligned, in_place, out_of_range, other_stream):
