@@ -10,6 +10,7 @@ from torch import fx
 
 from ..dialects import dims
 from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
+from ..dialects.families.scatter import placed
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
@@ -69,7 +70,8 @@ def _check_index_put(node: Node, types: Sequence[TensorType], device: torch.devi
 
 
 def _check_scatter(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
-    if node.attributes["reduce"] != "none":
+    x, index, _ = _operands(node, types)
+    if node.attributes["reduce"] != "none" and not placed(x, index, node.attributes):
         raise Unsupported("no fast GPU kernel that combines at positions yet")
 
 

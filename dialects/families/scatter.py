@@ -11,6 +11,8 @@ from ..dims import Dim
 from ..dtypes import is_int
 from ..lazy import np, pt
 from ..op import Attr, Dims, Ints, Op, Operand, Result, Variadic, broadcast, check, normalize_dim, sample
+from ..record import TensorType
+from ..status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 
 REDUCTIONS = ("none", "add", "mul", "amax", "amin")
 
@@ -79,6 +81,51 @@ class Scatter(Op, name="scatter", category="direct"):
             y[where] = src[at] if first else _combine(reduce, y[where], src[at])
             fresh[where] = False
         return y.reshape(x.shape)
+
+
+class Place(Op, name="place", category="pointwise"):
+    """`scatter` of one update for each line along `dim`, as a choice of each element: computed with `x`, never in place."""
+
+    x: Operand
+    index: Operand
+    src: Operand
+    dim: Attr[int]
+    reduce: Attr[str] = "none"
+    index_error: Attr[bool] = False
+    y: Result
+
+    samples = (
+        sample((3, 5), _indices(5, 3, 1), (3, 1), dim=1),
+        sample(("bf16", (4, 3)), _indices(4, 1, 3), ("bf16", (1, 3)), dim=0, reduce="add"),
+        sample(("i64", (2, 4)), _indices(4, 2, 1), ("i64", (2, 1)), dim=1, reduce="mul", low=-9, high=9),
+        sample((2, 4), _indices(4, 2, 1), (2, 1), dim=-1, reduce="amax"),
+        sample(("bool", (4,)), _indices(4, 1), ("bool", (1,)), dim=0),
+    )
+
+    @staticmethod
+    def infer(x, index, src, dim, reduce, index_error):
+        Scatter.infer(x, index, src, dim, reduce, True, index_error)
+        d = normalize_dim(dim, x.rank)
+        line = (*x.shape[:d], 1, *x.shape[d + 1 :])
+        check(index.shape == src.shape == line, f"index and src are one element of each line of {x}")
+        check(reduce == "none" or x.dtype != "bool", "combines no bool")
+        return x
+
+    torch = Scatter.torch
+
+    @staticmethod
+    def reference(x, index, src, dim, reduce, index_error):
+        return Scatter.reference(x, index, src, dim, reduce, True, index_error)
+
+    @staticmethod
+    def lower(b, x, index, src, dim, reduce, index_error):
+        d, text = normalize_dim(dim, x.rank), (INDEX_OUT_OF_RANGE if index_error else GATHER_OUT_OF_RANGE).text
+
+        def body(s, old, i, new):
+            here = s.eq(s.index(d), s.position(i, x.shape[d], wrap=False, text=text))
+            return s.select(here, new if reduce == "none" else getattr(s, _SCALAR[reduce])(old, new), old)
+
+        return b.map(body, x, index, src, dtypes=x.dtype)
 
 
 class IndexPut(Op, name="index_put", category="direct"):
@@ -210,6 +257,25 @@ def update_shape(x: tuple[Dim, ...], indices: list[tuple[Dim, ...]], dims: tuple
 def _fits(size: Dim, limit: Dim) -> bool:
     """Whether `size ≤ limit`; unknown for symbols, then eager's guards have seen to it."""
     return not isinstance(size, int) or not isinstance(limit, int) or size <= limit
+
+
+# the updates of one line that are computed with it: as many comparisons for each of its elements, and loads of all updates
+# for each vector, which longer lines read from memory at the speed of a few
+MOST_PLACED, MOST_OF_LONG, LONG_LINE = 8, 2, 1024
+
+
+def placed(x: TensorType, index: TensorType, attributes: dict[str, Any]) -> int:
+    """How many ops `place` a `scatter` with these operands is; 0 for too many, or where not all lines have as many updates."""
+    if x.rank == 0 or (attributes["reduce"] != "none" and (x.dtype == "bool" or not attributes["include_self"])):
+        return 0
+    d = normalize_dim(attributes["dim"], x.rank)
+    count, line = index.shape[d], x.shape[d]
+    most = MOST_PLACED if isinstance(line, int) and line <= LONG_LINE else MOST_OF_LONG
+    others = all(a == b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != d)
+    return count if others and isinstance(count, int) and count <= most else 0
+
+
+_SCALAR = {"add": "add", "mul": "mul", "amax": "maximum", "amin": "minimum"}  # the scalar function of each reduction
 
 
 def _combine(reduce, old, new):

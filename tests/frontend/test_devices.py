@@ -151,7 +151,12 @@ def test_scatters_that_combine_are_torchs(reduce, ours):
     g = Graph()
     x, i, s = (g.add_input(n, TensorType("i64" if n == "i" else "f32", (8, 4))) for n in "xis")
     g.add_output(g.add("slice_scatter", x, s, starts=(0, 0), steps=(1, 1)))
-    g.add_output(g.add("scatter", x, i, s, dim=0, reduce=reduce))
+    g.add_output(
+        g.add("scatter", x, g.add("slice", i, starts=(0, 0), sizes=(2, 4), steps=(1, 1)), s, dim=0, reduce=reduce)
+    )
+    check_kernels(g.nodes, g.types, CUDA)  # few updates of each column
+    wide = g.add_input("w", TensorType("f32", (2000, 4)))
+    g.add_output(g.add("scatter", wide, i, s, dim=0, reduce=reduce))
     if ours:
         check_kernels(g.nodes, g.types, CUDA)
         return

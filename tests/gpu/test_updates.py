@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 from support.fake_program import run_on_fake
+from support.samples import from_torch
 
 from lamina.compiler.api import show_ir
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
+from lamina.frontend.values import torch_dtype
 
 
 def tensor(*shape, seed=0):
@@ -107,9 +109,52 @@ def test_a_copy_takes_several_rounds(dtype, monkeypatch):
 
 SCATTERS = {
     "elements": ((9, 20), 0, (4, 17)),
-    "rows": ((9, 20), 1, (9, 6)),
-    "middle": ((3, 9, 8), 1, (3, 4, 8)),
+    "rows": ((9, 20), 1, (9, 11)),
+    "middle": ((3, 9, 8), 1, (3, 9, 8)),
 }
+
+
+@pytest.mark.parametrize("reduce", ["none", "add", "mul", "amax"])
+@pytest.mark.parametrize("dtype, shape, dim, count", [("f32", (9, 40), 1, 3), ("i64", (12, 5), 0, 8), ("bf16", (3, 40, 16), 1, 1)])  # fmt: skip
+def test_a_few_updates_of_a_line_are_chosen_in_their_order(dtype, shape, dim, count, reduce, monkeypatch):
+    rng = np.random.default_rng(0)
+    few = tuple(count if d == dim else n for d, n in enumerate(shape))
+    index = rng.integers(0, 4, few)  # some meet
+    x, src = ((10 * tensor(*s, seed=n)).to(torch_dtype(dtype)) for n, s in enumerate((shape, few)))
+    graph = Graph()
+    a, s = graph.add_input("x", TensorType(dtype, shape)), graph.add_input("s", TensorType(dtype, few))
+    made = graph.add("scatter", graph.add("neg", a), graph.add_input("i", TensorType("i64", few)), s, dim=dim, reduce=reduce)  # fmt: skip
+    graph.add_output(graph.add("neg", made))
+    assert [kind for kind, _ in kernels(graph)] == ["loops"]
+    (result,) = run_on_fake(graph, [from_torch(x), from_torch(src), index], monkeypatch)
+    y = -x
+    for k in range(count):  # torch's order is that of the updates where they meet
+        part = (slice(None),) * dim + (slice(k, k + 1),)
+        at, new = torch.from_numpy(index)[part], src[part]
+        old = y.gather(dim, at)
+        combined = {"none": new, "add": old + new, "mul": old * new, "amax": torch.maximum(old, new)}
+        y = y.scatter(dim, at, combined[reduce])
+    np.testing.assert_array_equal(result.astype(np.float64), from_torch(-y).astype(np.float64))
+
+
+def test_the_gradient_of_a_choice_is_part_of_what_reads_it(monkeypatch):
+    """`log_softmax(x).gather(1, i)` backwards: no tensor of zeros is made, and nothing is added to it."""
+    x, i, g = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 300))), torch.arange(5)[:, None] * 7, tensor(5, 1)  # fmt: skip
+    x = x.float().requires_grad_()
+    y = x.log_softmax(1)
+    y.gather(1, i).backward(g)
+    graph = Graph()
+    out = graph.add_input("y", TensorType("f32", (5, 300)))
+    at, grad = graph.add_input("i", TensorType("i64", (5, 1))), graph.add_input("g", TensorType("f32", (5, 1)))
+    zeros = graph.add("full", shape=(5, 300), value=0.0, dtype="f32")
+    full = graph.add("scatter", zeros, at, grad, dim=1, reduce="add")
+    total = graph.add("sum", full, dims=(1,), keepdim=True)
+    graph.add_output(graph.add("sub", full, graph.add("mul", graph.add("exp", out), total)))
+    assert [kind for kind, _ in kernels(graph)] == ["loops"]
+    (made,) = run_on_fake(graph, [y.detach().numpy(), i.numpy(), g.numpy()], monkeypatch)
+    np.testing.assert_allclose(made, x.grad.numpy(), rtol=1e-5, atol=1e-7)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        run_on_fake(graph, [y.detach().numpy(), i.numpy() + 280, g.numpy()], monkeypatch)
 
 
 @pytest.mark.parametrize("name", SCATTERS)
@@ -130,18 +175,18 @@ def test_scatter(name, monkeypatch):
 @pytest.mark.parametrize("width", [32, 30])
 def test_whole_rows_are_scattered_by_vectors(width, monkeypatch):
     """`index_copy`: an index that is expanded along the row."""
-    x, src, index = tensor(9, width), tensor(4, width, seed=1), np.array([7, 0, 3, 8])
+    x, src, index = tensor(20, width), tensor(9, width, seed=1), np.array([7, 0, 3, 18, 1, 19, 12, 11, 10])
     graph = Graph()
-    a = graph.add_input("x", TensorType("f32", (9, width)))
-    i, s = graph.add_input("i", TensorType("i64", (4,))), graph.add_input("s", TensorType("f32", (4, width)))
-    place = graph.add("expand", graph.add("reshape", i, shape=(4, 1)), shape=(4, width))
+    a = graph.add_input("x", TensorType("f32", (20, width)))
+    i, s = graph.add_input("i", TensorType("i64", (9,))), graph.add_input("s", TensorType("f32", (9, width)))
+    place = graph.add("expand", graph.add("reshape", i, shape=(9, 1)), shape=(9, width))
     graph.add_output(graph.add("scatter", a, place, s, dim=0, index_error=True))
     stage = show_ir(graph, "loops", "sm_90a").split("gpu.func")[-1]
     assert f"vector<{4 if width == 32 else 2}xf32>" in stage
     (made,) = run_on_fake(graph, [x.numpy(), index, src.numpy()], monkeypatch)
     np.testing.assert_array_equal(made, x.index_copy(0, torch.from_numpy(index), src).numpy())
     with pytest.raises(IndexError):
-        run_on_fake(graph, [x.numpy(), np.array([7, 9, 3, 8]), src.numpy()], monkeypatch)
+        run_on_fake(graph, [x.numpy(), index + 1, src.numpy()], monkeypatch)
 
 
 def kernels(graph):

@@ -249,7 +249,7 @@ def slices():
 OTHERS = {
     "cumsum": graph_of("cumsum", ("f32", (20, 33)), dim=1),
     "cumsum_of_columns": graph_of("cumsum", ("f32", (2, 150, 35)), dim=1),
-    "scatter": graph_of("scatter", ("f32", (9, 8)), ("i64", (1, 8)), ("f32", (1, 8)), dim=0),
+    "scatter": graph_of("scatter", ("f32", (9, 8)), ("i64", (1, 8)), ("f32", (1, 8)), dim=0, reduce="add"),
     "slices": slices(),
     "sort": graph_of("sort", ("f32", (7, 40)), dim=1, descending=False, stable=True),
 }
@@ -260,6 +260,13 @@ def test_direct_ops(case, chip, fake):
     if case == "sort" and chip == "gfx90a":
         pytest.skip("the emulator has no scratch memory of gfx90a")
     check(OTHERS[case], fake, scale=4)
+
+
+@pytest.mark.parametrize(("case", "chip"), on_chips(["f32", "bf16"]))
+def test_many_updates_of_a_line(case, chip, fake):
+    graph = graph_of("scatter", (case, (11, 8)), ("i64", (10, 3)), (case, (10, 3)), dim=0)
+    x, _, src = random(graph)
+    check(graph, fake, [x, np.repeat(np.arange(10, 0, -1)[:, None], 3, 1), src])
 
 
 @pytest.mark.parametrize(("case", "chip"), on_chips(["f64"]))
