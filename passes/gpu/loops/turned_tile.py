@@ -149,7 +149,10 @@ def _loader(block: Block, tile: Tile, x: ir.Value) -> Callable[[Dim], ir.Value]:
     """What loads vector `x` of the row at a position along last."""
     b, width, buffer = block.stage.b, tile.vector, block.stage.inputs[tile.argument]
     if tile.shifts:
-        number = b.bind_unique("x", x)
+        # a tile of one column of 4097 reads it alone: what is beyond the row's end stands at its last vector
+        last = dims.floordiv(block.cross.extent - block.top + width - 2, width)
+        covered = block.covered[block.cross.name]
+        number = b.bind_unique("x", x if covered else b.value("arith.minsi", (x, b.dim(last)), b.index))
 
         def shifted(position: Dim) -> ir.Value:
             at = dims.floordiv(tile.rest + block.top + tile.step * position, width) + number
