@@ -24,6 +24,7 @@ from ...registry import register
 from ..combine import is_combinable
 from ..gpu_kernel import WARP, GpuKernel
 from ..probe import Probe
+from .emit_gathers import are_gathered_columns, emit_gathers
 from .emit_pointwise import emit_pointwise
 from .emit_reductions import emit_reductions, fits
 from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
@@ -88,6 +89,9 @@ def _emit(kernel: GpuKernel) -> None:
             crossing = find_cross(space, accesses, kernel.aligned)
             if crossing is not None:
                 Turn(kernel, stored, results, space, *crossing).emit()
+                break
+            if not long and are_gathered_columns(kernel, stored, results, space):
+                emit_gathers(kernel, stored, results, space)
                 break
             if not long:
                 emit_pointwise(kernel, stored, results, numel, space)
