@@ -153,6 +153,7 @@ class GpuStage:
         self.dynamic_shared = 0  # bytes of dynamic shared memory
         self.coherent = False  # inputs are read by loads that stay before the barriers that follow them
         self.blocks_per_sm = 0  # what registers must allow; 0: as it comes
+        self.registers = 0  # of a thread at most, which ptxas may then use; 0: as it comes
 
     def thread(self) -> ir.Value:
         """The thread's number in its block, as an index."""
@@ -246,4 +247,6 @@ class GpuStage:
             self.op.attributes["lamina.tma"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in self._descriptors])
         if self.blocks_per_sm:
             self.op.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(self.b.i32, self.blocks_per_sm)
+        if self.registers:
+            self.op.attributes["nvvm.maxnreg"] = ir.IntegerAttr.get(self.b.i32, self.registers)
         drop_unused(self.op)

@@ -18,7 +18,7 @@ from support.simulate_gpu import simulate
 from lamina.dialects import interpret
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
-from lamina.passes.gpu.loops import emit_pointwise
+from lamina.passes.gpu.loops import emit_gathers, emit_pointwise
 from lamina.passes.pass_manager import run
 
 
@@ -153,11 +153,43 @@ def test_blocks_of_column_sums(shape, over, threads):
     assert ("gpu.barrier" in text) == (threads == 512)  # so many columns need no slices
 
 
+# rows that begin anywhere: whose buffer ends with a vector or not, in chunks, of several rows of results, of all results
+ANYWHERE = [
+    ((72, 301), 0),
+    ((531, 515), 0),
+    ((3, 66, 257), 1),
+    ((90, 258), 0),
+    ((65, 260), 0),
+    ((40, 3, 333), 0),
+    ((33, 25, 41), 0),
+]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
 @pytest.mark.parametrize("op", ["sum", "argmax"])
-@pytest.mark.parametrize(("shape", "over"), [((70, 301), 0), ((3, 66, 257), 1), ((90, 260), 0)], ids=str)
-def test_columns_that_are_no_whole_number_of_vectors(op, shape, over):
-    text = check(graph_of(op, ("bf16", shape), dims=(over,), keepdim=False), random(("bf16", shape)), 2e-4, ALIGNED)
-    assert ("llvm.intr.fshr" in text) == (op == "sum" and shape[-1] % 8 != 4)  # 260 are vectors of four
+@pytest.mark.parametrize(("shape", "over"), ANYWHERE, ids=str)
+def test_columns_of_rows_that_begin_anywhere_are_read_in_whole_vectors(op, shape, over, dtype):
+    text = check(graph_of(op, (dtype, shape), dims=(over,), keepdim=False), random((dtype, shape)), 2e-4, ALIGNED)
+    assert "alignment = 16 : i64" in text and "llvm.intr.fshr" not in text
+
+
+@pytest.mark.parametrize("rows", [264, 265, 300, 527])
+def test_chunks_of_column_sums_are_of_all_rows_once(rows):
+    text = check(
+        graph_of("sum", ("bf16", (rows, 515)), dims=(0,), keepdim=False), random(("bf16", (rows, 515))), 2e-4, ALIGNED
+    )
+    assert text.count("gpu.func @") == 2
+
+
+@pytest.mark.parametrize("shape", [(300, 301), (129, 515)], ids=str)
+def test_values_of_columns_are_read_inside_their_row(shape):
+    """The squares of a variance: the means lie in scratch memory, aligned as their row is."""
+    check(
+        graph_of("var_mean", ("f32", shape), dims=(0,), keepdim=False, correction=1.0),
+        random(("f32", shape)),
+        2e-4,
+        ALIGNED,
+    )
 
 
 def test_loads_of_short_sums_are_under_way_together():
@@ -481,6 +513,21 @@ def test_embedding_reads_rows_by_vectors():
     rng = np.random.default_rng(0)
     text = check(g, [*random(("f32", (100, 256))), rng.integers(0, 100, (20, 30))])
     assert "vector.load" in text
+
+
+@pytest.mark.parametrize("shape", [(20, 90), (3, 7, 90)], ids=str)
+def test_columns_out_of_each_row_are_read_for_some_rows_at_once(shape, monkeypatch):
+    monkeypatch.setattr(emit_gathers, "LEAST_ROWS", 1)
+    g, dim, made = Graph(), len(shape) - 1, (*shape[:-1], 5000)
+    x, i, y = (
+        g.add_input(n, TensorType(t, s)) for n, t, s in (("x", "f32", shape), ("i", "i64", (5000,)), ("y", "f32", made))
+    )
+    g.add_output(g.add("add", g.add("index", x, i, dims=(dim,)), y))
+    numbers, (a, b) = np.random.default_rng(0).integers(-90, 90, 5000), random(("f32", shape), ("f32", made))
+    assert "known_block_size = array<i32: 512, 1, 1>" in check(g, [a, numbers, b])
+    own = graph_of("gather", ("f32", (20, 90)), ("i64", (20, 1500)), dim=1)  # each row has numbers of its own
+    arrays = [*random(("f32", (20, 90))), np.random.default_rng(0).integers(0, 90, (20, 1500))]
+    assert "known_block_size = array<i32: 512, 1, 1>" not in check(own, arrays)
 
 
 def test_concat_chooses_for_whole_vectors():

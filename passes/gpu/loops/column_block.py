@@ -1,20 +1,13 @@
-"""Blocks of `lanes` of neighbouring results by `slices` of what is reduced: their threads, and how slices are combined.
-
-Results in rows of `n`, no whole number of vectors, are taken in vectors nevertheless: the last one of a row begins at
-`n - V`, over what the one before has, too, and stores the rest of it only.
-"""
+"""Blocks of `lanes` of neighbouring results by `slices` of what is reduced: their threads, and how slices are combined."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from mlir import ir
 
-from ....dialects import dims
 from ....dialects.dims import Dim
 from ..gpu_kernel import GpuStage
-from ..lane_places import LANE
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
 from .stored import from_scratch, scratch_type, to_scratch
@@ -37,49 +30,6 @@ def place_column(stage: GpuStage, x: ir.Value, lanes: int, count: Dim, name: str
     inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
     last = b.binary("arith.subi", end, b.constant(1, b.index))
     return b.bind(name, b.value("arith.minsi", (at, last), b.index)), inside
-
-
-class OverlappingColumns(ThreadValues):
-    """The evaluator of vectors of which the last one of a row overlaps the one before, in its lanes below `first_lane`."""
-
-    first_lane: ir.Value
-
-    def place(self, w: Dim, length: Dim) -> Dim:
-        """The results of vector `w`: `row * length + column`, for symbols of its row of `length` results and its column."""
-        b, width = self.b, self.width
-        row = dims.floordiv(w, dims.ceildiv(length, width))
-        begin = width * (w - row * dims.ceildiv(length, width))
-        column = b.value("arith.minsi", (b.dim(begin), b.dim(length - width)), b.index)
-        self.first_lane = b.binary("arith.subi", b.dim(begin), column)
-        column = b.bind("column", column)
-        return b.bind("row", b.dim(row)) * length + column + dims.symbol(LANE)
-
-    def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
-        if not self.varies(offset):
-            super().store(buffer, offset, value)
-            return
-        b, store, vector = self.b, super().store, self.vector(value)
-        element = ir.VectorType(vector.type).element_type
-
-        def whole() -> list[ir.Value]:
-            store(buffer, offset, vector)
-            return []
-
-        def one(k: int) -> list[ir.Value]:
-            lane = b.value("vector.extract", (vector,), element, static_position=ir.DenseI64ArrayAttr.get([k]))
-            b.op("memref.store", (lane, buffer, b.dim(self.lane(offset, k))))
-            return []
-
-        def rest() -> list[ir.Value]:
-            for k in range(1, self.width):
-                mine = b.value(
-                    "arith.cmpi", (self.first_lane, b.constant(k, b.index)), b.i1, predicate=b.number(3, b.i64)
-                )
-                b.branch(mine, [], partial(one, k))
-            return []
-
-        none = b.value("arith.cmpi", (self.first_lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
-        b.branch(none, [], whole, rest)
 
 
 def across_slices(

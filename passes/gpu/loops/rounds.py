@@ -1,0 +1,79 @@
+"""Loops over memory of which some steps at a time are under way, also where fewer are left than that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.loops_builder import LoopsBuilder
+
+Step = Callable[[Dim, list[Any]], list[Any]]  # the accumulators after an element
+
+
+def rounds(
+    b: LoopsBuilder,
+    name: str,
+    first: ir.Value,
+    end: ir.Value,
+    step: int,
+    inits: Sequence[Any],
+    body: Step,
+    unroll: int,
+    load: Callable[[Sequence[Dim]], None] = lambda _: None,
+) -> list[Any]:
+    """`for name = first to end step step`, `unroll` steps at a time; the last ones are a round with masks.
+
+    There the symbols are those of `rest_names`. `load` loads what steps need, before the first of them.
+    """
+    room = b.binary("arith.subi", end, b.constant((unroll - 1) * step, b.index))
+
+    def several(at: Dim, carried: list[Any]) -> list[Any]:
+        places = [at + u * step for u in range(unroll)]
+        load(places)
+        for place in places:
+            carried = body(place, carried)
+        return carried
+
+    made = b.loop_carried(name, first, room, inits, several, unroll * step)
+    # where the loop has stopped: first + whole rounds, none if there was no room for one
+    span = b.value("arith.maxsi", (b.binary("arith.subi", room, first), b.constant(0, b.index)), b.index)
+    size = b.constant(unroll * step, b.index)
+    count = b.binary("arith.divui", b.binary("arith.addi", span, b.constant(unroll * step - 1, b.index)), size)
+    rest = b.binary("arith.addi", first, b.binary("arith.muli", count, size))
+
+    def fewer() -> list[ir.Value]:
+        names = rest_names(name, unroll)
+        places = [b.binary("arith.addi", rest, b.constant(u * step, b.index)) for u in range(unroll - 1)]
+        masks = [masked(b, n, at, end, rest) for n, at in zip(names, places)]
+        load([dims.symbol(n) for n in names])
+        carried = list(made)
+        for n, mask in zip(names, masks):
+            carried = kept(b, mask, body(dims.symbol(n), carried), carried)
+        return carried
+
+    return b.branch(_less(b, rest, end), [m.type for m in made], fewer, lambda: made)
+
+
+def rest_names(name: str, unroll: int) -> list[str]:
+    """The symbols of the steps after the last whole round of `rounds`."""
+    return [f"{name}rest{u}" for u in range(unroll - 1)]
+
+
+def masked(b: LoopsBuilder, name: str, at: ir.Value, end: ir.Value, instead: ir.Value) -> ir.Value:
+    """Bind symbol `name` to `at`, or to `instead` where that is not before `end`; returns where it is."""
+    inside = _less(b, at, end)
+    b.bind(name, b.value("arith.select", (inside, at, instead), b.index))
+    return inside
+
+
+def kept(b: LoopsBuilder, mask: ir.Value, made: Sequence[Any], before: Sequence[Any]) -> list[Any]:
+    """`made` where the mask is, elsewhere `before`."""
+    return [b.value("arith.select", (mask, x, a), a.type) for x, a in zip(made, before)]
+
+
+def _less(b: LoopsBuilder, at: ir.Value, end: ir.Value) -> ir.Value:
+    return b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(2, b.i64))
