@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_movement.py [--json results.json] [--only roll,stack]
 
-Permutations, concatenations, paddings, windows of memory and rotary embeddings, also of rows that begin anywhere; each is
-checked and timed as in gpu.py, and `copy` is the share of a copy's speed.
+Permutations, concatenations, paddings, windows of memory, rotary embeddings, what is written into a tensor and running sums,
+also of rows that begin anywhere; each is checked and timed as in gpu.py, and `copy` is the share of a copy's speed.
 """
 
 from __future__ import annotations
@@ -31,6 +31,17 @@ def rotary_pairs(x: torch.Tensor, c: torch.Tensor, s: torch.Tensor) -> torch.Ten
     """A rotary embedding of neighbouring elements."""
     even, odd = x[..., ::2], x[..., 1::2]
     return torch.stack([even * c - odd * s, even * s + odd * c], -1).flatten(-2)
+
+
+def places(count: int, below: int, device: torch.device) -> torch.Tensor:
+    """Different rows or columns, computed with what reads them."""
+    return (torch.arange(count, device=device) * 5) % below
+
+
+def chosen(y: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    """The gradient of `log_softmax(x).gather(1, i)`, whose forward pass made `y`."""
+    full = torch.zeros_like(y).scatter_add(1, places(y.shape[0], y.shape[1], y.device)[:, None], g)
+    return full - y.exp() * full.sum(1, keepdim=True)
 
 
 CASES: dict[str, tuple[Callable[..., torch.Tensor], Shapes]] = {
@@ -66,8 +77,29 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], Shapes]] = {
     "tril": (lambda x: x.tril(), ((8192, 4097),)),
     "upsample by 2": (lambda x: F.interpolate(x, scale_factor=2), ((32, 64, 56, 56),)),
     "upsample by 3": (lambda x: F.interpolate(x, scale_factor=3), ((32, 64, 40, 40),)),
-    "computed rows": (lambda x: x[(torch.arange(8192, device=x.device) * 5) % 8192], ((8192, 4096),)),
-    "computed columns": (lambda x: x[:, (torch.arange(4096, device=x.device) * 5) % 4096], ((8192, 4096),)),
+    "computed rows": (lambda x: x[places(8192, 8192, x.device)], ((8192, 4096),)),
+    "computed columns": (lambda x: x[:, places(4096, 4096, x.device)], ((8192, 4096),)),
+    "slice written": (lambda x, y: x.relu().slice_scatter(y, 1, 1024, 2048), ((8192, 4096), (8192, 1024))),
+    "slice written odd": (lambda x, y: x.relu().slice_scatter(y, 1, 501, 1502), ((8192, 4096), (8192, 1001))),
+    "two slices written": (
+        lambda x, y, z: x.slice_scatter(y, 0, 0, 512).slice_scatter(z, 1, 0, 2048),
+        ((8192, 4096), (512, 4096), (8192, 2048)),
+    ),
+    "column written": (lambda x, y: x.select_scatter(y, 1, 7), ((8192, 4096), (8192,))),
+    "gradient of every second": (
+        lambda g: torch.ops.aten.slice_backward(g, [8192, 4096], 1, 0, 4096, 2),
+        ((8192, 2048),),
+    ),
+    "one hot": (
+        lambda x: torch.zeros_like(x).scatter(1, places(8192, 4096, x.device)[:, None], 1.0) * x,
+        ((8192, 4096),),
+    ),
+    "gradient of gather": (chosen, ((8192, 4096), (8192, 1))),
+    "rows scattered": (lambda x, y: x.index_copy(0, places(4096, 8192, x.device), y), ((8192, 4096), (4096, 4096))),
+    "cumsum of rows": (lambda x: x.cumsum(1), ((8192, 4096),)),
+    "cumsum of columns": (lambda x: x.cumsum(0), ((8192, 4096),)),
+    "cumsum of tokens": (lambda x: x.cumsum(1), ((8, 2048, 2048),)),
+    "cumsum of few columns": (lambda x: x.cumsum(0), ((65536, 16),)),
 }
 
 
