@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mlir import ir
@@ -15,6 +16,8 @@ from .frame import EmitError, Frame
 from .patch import Read, Window
 from .problem import operand_shape
 from .values import Lane, Values
+
+FEWEST_ROWS = 16  # images and positions from which it pays to pack the weights
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,71 @@ class ConvProblem:
             return None
         one = merge(self.w_view.shape[1:], self.w_view.strides[1:])
         return None if one is None else one[1]
+
+
+@dataclass(frozen=True)
+class FewProblem:
+    """A convolution of fewer output positions than kernel positions, with kernel and positions in each other's place.
+
+    `windows` have the kernel as their `out`, the positions as their `kernel`, and stride and dilation exchanged.
+    """
+
+    root: ir.Operation
+    x: ir.Value
+    bias: ir.Value | None
+    dtype: str
+    images: Dim
+    channels: Dim  # of the input, in a group
+    out_channels: int
+    groups: int
+    windows: tuple[Window, ...]
+    w_view: View
+    weight_stride: Dim  # along the kernel positions of one channel
+
+
+def read_few_positions(frame: Frame, least: int) -> FewProblem | None:
+    """The convolution at the root of a kernel, if it has fewer positions than its kernel and `least` channels out of a group.
+
+    Whatever these are, it is where K is symbolic: of an unknown number of channels, or of a kernel of unknown size.
+    """
+    root = frame.root("conv", "packed_conv")
+    if root.name == "lamina.packed_conv" or ir.BoolAttr(root.attributes["transposed"]).value:
+        return None
+    x, w = root.operands[0], root.operands[1]
+    x_shape, w_shape = operand_shape(frame, x), operand_shape(frame, w)
+    stride, padding, dilation = (_ints(root, name) for name in ("stride", "padding", "dilation"))
+    windows = []
+    for size, kernel, s, p, d in zip(x_shape[2:], w_shape[2:], stride, padding, dilation):
+        positions = dims.floordiv(size + 2 * p - (kernel - 1) * d - 1, s) + 1
+        if not isinstance(positions, int):
+            return None
+        windows.append(Window(size, kernel, positions, d, p, s))
+    count = math.prod(w.kernel for w in windows)
+    images, k, outputs, groups = x_shape[0], dims.product(w_shape[1:]), w_shape[0], _int(root, "groups")
+    if not isinstance(outputs, int):
+        return None
+    if isinstance(k, int):  # else there is no other way
+        few = isinstance(images, int) and images * count < FEWEST_ROWS
+        if few or outputs // groups < least or math.prod(w_shape[2:]) <= count:  # type: ignore[type-var]
+            return None
+    result = (images, outputs, *(w.kernel for w in windows))
+    view = strided_view(w, frame.shapes)
+    one = None if view is None else merge(view.shape[2:], view.strides[2:])
+    if view is None or one is None or any(buffer.shape != result for _, buffer in frame.outputs):
+        return None
+    return FewProblem(
+        root=root,
+        x=x,
+        bias=root.operands[2] if len(root.operands) > 2 else None,
+        dtype=str(ir.RankedTensorType(x.type).element_type),
+        images=images,
+        channels=w_shape[1],
+        out_channels=outputs,
+        groups=groups,
+        windows=tuple(windows),
+        w_view=view,
+        weight_stride=one[1],
+    )
 
 
 def read_conv(frame: Frame) -> ConvProblem:
@@ -85,7 +153,9 @@ def read_conv(frame: Frame) -> ConvProblem:
     )
 
 
-def input_reader(frame: Frame, problem: ConvProblem, image: Index, first_channel: Index, dtype: str) -> Read:
+def input_reader(
+    frame: Frame, problem: ConvProblem | FewProblem, image: Index, first_channel: Index, dtype: str
+) -> Read:
     """The function that loads elements of x, of one image, as `dtype`: channels count from `first_channel`."""
     code = frame.code
 

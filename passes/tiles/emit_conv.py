@@ -19,8 +19,9 @@ from ..registry import register
 from . import numeric as numeric
 from .code import Index
 from .conv_direct import DirectConv
-from .conv_problem import ConvProblem, input_reader, read_conv, weight_at
+from .conv_problem import ConvProblem, input_reader, read_conv, read_few_positions, weight_at
 from .epilogue import Epilogue, needs_scalars
+from .few_positions import FewPositions
 from .frame import Frame, kernels, open_frame
 from .gemm import Gemm, Item
 from .micro import Rows, choose_tile
@@ -44,10 +45,13 @@ def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16, by
     with module.context:
         for function in kernels(module, "conv"):
             with open_frame(function) as frame:
+                tile = lambda dtype: choose_tile(numeric.compute_dtype(dtype), vector_bits, registers)
+                if few := read_few_positions(frame, DIRECT_BELOW):
+                    FewPositions(frame, few, tile(few.dtype)).emit()
+                    continue
                 problem = read_conv(frame)
                 if problem.panel:
-                    tile = choose_tile(numeric.compute_dtype(problem.dtype), vector_bits, registers)
-                    PackedConv(frame, problem, tile).emit()
+                    PackedConv(frame, problem, tile(problem.dtype)).emit()
                 elif problem.out_channels // problem.groups < DIRECT_BELOW:
                     DirectConv(frame, problem, vector_bits, registers).emit()
                 else:

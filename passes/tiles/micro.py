@@ -147,6 +147,19 @@ def multiply(
     return acc if isinstance(high, int) and high == whole else code.loop(whole, high, 1, acc, one)
 
 
+def multiply_by_table(
+    code: Code, tile: Tile, rows: Rows, table: ir.Value, panel: Panel, low: Index, high: Index, acc: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """The same where `table[k]`, of i32, says how far behind the row's start its element at k lies: one load, no sums of terms."""
+
+    def one(k: Index, *now: ir.Value) -> list[ir.Value]:
+        at = code.op("arith.index_cast", [code.index], [code.load(table, k)])
+        a = [lambda s=s: code.load(rows.buffer, code.add(s, at)) for s in rows.starts]
+        return step(code, tile, a, panel.loads(code, tile, k), now)
+
+    return code.loop(low, high, 1, acc, one)
+
+
 def _lane(code: Code, vector: ir.Value, lane: int) -> ir.Value:
     element = ir.VectorType(vector.type).element_type
     return code.op("vector.extract", [element], [vector], static_position=ir.DenseI64ArrayAttr.get([lane]))

@@ -81,18 +81,23 @@ def pack_panels(
     first: Index,
     panels: Index,
     out: ir.Value,
+    place: tuple[Index, Index] | None = None,
 ) -> None:
     """Pack the panels of `b` that begin at columns `first`, `first + tile.columns`, ... (below `n_size`) to `out`.
 
+    With `place` they are lines from `place[0]` on of panels of `place[1]` lines.
+
     Rows of B with unit stride are walked a few at a time over all panels: along memory, as prefetchers like it.
     """
+
+    line, lines = place or (0, k_size)
 
     def block(low: Index, high: Index) -> None:
         def panel(j: Index) -> None:
             column = code.add(first, code.mul(j, tile.columns))
             ragged = not isinstance(n_size, int) or n_size % tile.columns
             count = code.min(tile.columns, code.sub(n_size, column)) if ragged else tile.columns
-            at = code.mul(code.mul(j, k_size), tile.columns)
+            at = code.mul(code.add(code.mul(j, lines), line), tile.columns)
             pack_panel(code, tile, Panel(b, low, high, column, count, out, at))
 
         code.loop(0, panels, 1, [], panel)

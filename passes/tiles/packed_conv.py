@@ -27,7 +27,7 @@ from .conv_problem import ConvProblem, input_reader
 from .epilogue import Epilogue, needs_scalars
 from .frame import EmitError, Frame
 from .gemm import Gemm, Item
-from .micro import Panel, Rows, Tile, fitted, step
+from .micro import Panel, Rows, Tile, fitted, multiply_by_table
 from .patch import Patch, Taps, Window
 from .transpose import transpose
 
@@ -176,14 +176,7 @@ class PackedConv(Gemm):
     ) -> list[ir.Value]:
         if self.table is None:
             return super().multiply(tile, rows, b, low, high, acc)
-        code, table = self.code, self.table
-
-        def one(k: Index, *now: ir.Value) -> list[ir.Value]:
-            at = code.op("arith.index_cast", [code.index], [code.load(table, k)])
-            a = [lambda s=s: code.load(rows.buffer, code.add(s, at)) for s in rows.starts]
-            return step(code, tile, a, b.loads(code, tile, k), now)
-
-        return code.loop(low, high, 1, acc, one)
+        return multiply_by_table(self.code, tile, rows, self.table, b, low, high, acc)
 
     def _fill_table(self) -> None:
         """Note where each element of K lies, counted from the first: one load, where sums of three terms cost registers."""

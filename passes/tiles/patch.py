@@ -77,17 +77,19 @@ class Taps:
 class Patch(Taps):
     """Layout of the patch, and code to fill it and to find things in it; `windows` are the spatial dims, first to last.
 
-    `slices` is the most output slices of the first dim that a block spans. A single spatial dim is its own row.
+    A block is `block` positions, or `slices` whole output slices of the first dim. A single spatial dim is its own row.
     """
 
-    def __init__(self, code: Code, windows: Sequence[Window], channels: int, block: int, slack: int):
+    def __init__(
+        self, code: Code, windows: Sequence[Window], channels: int, block: int, slack: int, slices: int | None = None
+    ):
         super().__init__(code, windows)
         self.channels = channels
         first, last = windows[0], windows[-1]
         self.inner = dims.product(w.out for w in windows[1:])  # output positions of one slice
-        slices = dims.dim_min(first.out, self._most_slices(block))
+        most = dims.dim_min(first.out, self._most_slices(block) if slices is None else slices)
         self.extents: list[Dim] = [w.padded for w in windows]
-        self.extents[0] = (slices - 1) * first.stride + first.reach
+        self.extents[0] = (most - 1) * first.stride + first.reach
         self.columns = dims.ceildiv(self.extents[-1], last.stride)  # of one phase
         self.row = self.columns * last.stride
         self.strides: list[Dim] = [dims.product(self.extents[d + 1 : -1]) * self.row for d in range(len(windows) - 1)]
@@ -101,8 +103,14 @@ class Patch(Taps):
         return block if not isinstance(self.inner, int) else (block - 2) // max(1, self.inner) + 2
 
     # -- filling ----------------------------------------------------------------------------------------------
-    def fill(self, buffer: ir.Value, start: Index, count: Index, width: int, read: Read) -> None:
-        """Copy the input of output slices `start .. start + count`, by vectors of `width` where the layout allows."""
+    def fill(
+        self, buffer: ir.Value, start: Index, count: Index, width: int, read: Read,
+        channels: Index | None = None, at: Index = 0,
+    ) -> None:  # fmt: skip
+        """Copy the input of output slices `start .. start + count`, by vectors of `width` where the layout allows.
+
+        The patch is at `buffer[at]`; of its channels the first `channels` are copied, or all.
+        """
         code, first = self.code, self.windows[0]
         low = code.sub(code.mul(start, first.stride), first.padding)
         zero = code.constant(0, ir.MemRefType(buffer.type).element_type)
@@ -126,7 +134,10 @@ class Patch(Taps):
 
             code.loop(0, extents[d], 1, [], step)
 
-        code.loop(0, self.channels, 1, [], lambda c: walk(0, code.mul(c, code.size(self.channel)), [c], None))
+        def channel(c: Index) -> None:
+            walk(0, code.add(at, code.mul(c, code.size(self.channel))), [c], None)
+
+        code.loop(0, self.channels if channels is None else channels, 1, [], channel)
 
     def _fill_row(
         self, buffer: ir.Value, at: Index, origin: Index, extent: Index, width: int,

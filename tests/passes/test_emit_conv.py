@@ -87,6 +87,53 @@ def test_vectors_fit_short_rows():
     assert for_rows(Tile(8, 2, 8, "f64"), 1).width == 2
 
 
+@pytest.mark.parametrize(
+    "x, w, options",
+    [
+        ((24, 3, 9, 10), (8, 3, 8, 9), dict(padding=1)),
+        ((20, 2, 15, 13), (12, 2, 7, 6), dict(padding=1, dilation=2)),
+        ((10, 2, 9, 12), (6, 2, 4, 5), dict(padding=(0, 1), stride=(2, 3), dilation=2)),
+        ((16, 4, 8, 8), (10, 2, 7, 7), dict(padding=1, groups=2)),
+        ((50, 2, 12, 12), (70, 2, 10, 10), dict()),  # several blocks of rows, the last panel ragged
+        ((40, 300, 3, 3), (20, 300, 3, 3), dict()),  # one position; several channels in a block of K, fewer in the last
+        ((6, 2, 30, 50), (5, 2, 28, 48), dict()),  # several blocks of K in a channel, fewer slices in the last
+        ((2, 2, 30, 30), (5, 2, 22, 21), dict()),  # more positions than are turned by vectors
+        ((9, 2, 1400), (4, 2, 1398), dict()),
+        ((5, 1, 3, 700), (4, 1, 2, 699), dict()),  # a slice of more lines than are summed at once
+        ((7, 2, 4, 5, 6), (6, 2, 4, 4, 5), dict()),
+    ],
+)
+def test_fewer_positions_than_kernel_elements(x, w, options):
+    got, exact = run(normal(*x), normal(*w, seed=1), normal(w[0], seed=2), **options)
+    np.testing.assert_allclose(got, exact, rtol=1e-4, atol=2e-4)
+
+
+def test_gradient_of_weights_for_symbolic_batch_and_sizes():
+    """Of a 3 x 3 convolution: batch and channels change places, positions are the weights' nine."""
+    x, w, y = (7, "d0", "d1", "d2"), (6, "d0", "d1", "d2"), (7, 6, 3, 3)
+    root = conv_op(x, w, y, [1, 1], [1, 1], [1, 1], 1)
+    text = kernel(
+        "conv", [("f32", x), ("f32", w)], [("f32", y)], f"{root}\nreturn %y : {tensor('f32', y)}", ("d0", "d1", "d2")
+    )
+    compiled = compile_kernel(text, context=context())
+    for n, height, width in [(0, 5, 5), (1, 1, 1), (3, 9, 6), (2, 20, 33)]:
+        a, b = normal(7, n, height, width), normal(6, n, height, width, seed=1)
+        exact = torch.zeros(y, dtype=torch.float64)
+        if n:
+            exact = torch.conv2d(a.double(), b.double(), padding=1)
+        got = compiled(a.numpy(), b.numpy(), sizes={"d0": n, "d1": height, "d2": width})
+        np.testing.assert_allclose(got, exact.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_in_a_gradient_does_not_reach_it():
+    """Infinity at an edge meets no zero: only the taps that read it are not finite."""
+    x, g = normal(20, 2, 7, 7), normal(4, 2, 7, 7, seed=1)
+    x[3, 1, 0, 0] = torch.inf
+    got, exact = run(x, g, padding=1)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(exact))
+    assert np.isfinite(got[3, 0]).sum() == 5
+
+
 def test_dynamic_batch_and_sizes():
     x, y = ("d0", 3, "d1", "d2"), ("d0", 5, "d1", "d2")
     root = conv_op(x, (5, 3, 3, 3), y, [1, 1], [1, 1], [1, 1], 1)

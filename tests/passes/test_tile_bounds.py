@@ -107,7 +107,23 @@ def test_convolutions(seed):
     padding = [int(rng.integers(0, w)) for w in window]
     size = [int(rng.integers(6, 40)) for _ in range(2)]
     x, w = normal(rng, 2, inputs, *size), normal(rng, outputs, inputs // groups, *window)
-    options = (stride, padding, dilation)
+    check_convolution(x, w, (stride, padding, dilation), groups)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_convolutions_of_few_positions(seed):
+    rng = np.random.default_rng(seed)
+    groups, channels, outputs = int(rng.choice([1, 1, 2])), int(rng.integers(1, 20)), int(rng.choice([4, 7, 17, 66]))
+    padding, positions = ([int(rng.integers(low, low + 3)) for _ in range(2)] for low in (0, 1))
+    window = [int(rng.integers(4, 20)) for _ in range(2)]
+    size = [k + n - 1 - 2 * p for k, n, p in zip(window, positions, padding)]
+    size = [max(1, s) for s in size]
+    window = [s + 2 * p + 1 - n for s, p, n in zip(size, padding, positions)]
+    x, w = normal(rng, 40, groups * channels, *size), normal(rng, groups * outputs, channels, *window)
+    check_convolution(x, w, ([1, 1], padding, [1, 1]), groups)
+
+
+def check_convolution(x, w, options, groups):
     exact = torch.convolution(
         torch.from_numpy(x).double(), torch.from_numpy(w).double(), None, *options, False, [0, 0], groups
     ).numpy()
