@@ -47,6 +47,7 @@ class Scatter(Op, name="scatter", category="direct"):
         sample((4, 3), _indices(4, 7, 3), (7, 3), dim=0, reduce="amax", include_self=False),
         sample((4, 3), _indices(4, 7, 3), (7, 3), dim=0, reduce="amin"),
         sample(("i64", (6,)), _indices(6, 9), ("i64", (9,)), dim=0, reduce="add", low=-9, high=9),
+        sample(("bool", (4, 3)), _indices(4, 7, 3), ("bool", (7, 3)), dim=0, reduce="add"),
         sample((), _indices(1), (), dim=0),
     )
 
@@ -150,6 +151,7 @@ class IndexPut(Op, name="index_put", category="direct"):
         sample((4, 5, 3), (4, 2, 3), lambda rng: rng.integers(-5, 5, (2, 1)), _indices(3, 3), dims=(1, 2), accumulate=True),
         sample((4, 5, 3), (6, 5), _indices(4, 6), _indices(3, 6), dims=(0, 2)),
         sample(("i64", (5, 3)), ("i64", (3,)), _indices(5, 4), dims=(0,), accumulate=True, low=-9, high=9),
+        sample(("bool", (5, 3)), ("bool", (4, 3)), _indices(5, 4), dims=(0,), accumulate=True),
         sample((2, 4, 5), (), _indices(4, 3), dims=(1,)),
     )  # fmt: skip
 

@@ -52,7 +52,7 @@ def emit_direct(module: ir.Module) -> None:
     Before:
     ```mlir
     func.func private @k(%x: tensor<8xf32>) -> tensor<8xf32> {
-      %y = "lamina.cumsum"(%x) {dim = 0 : i64} : (tensor<8xf32>) -> tensor<8xf32>
+      %y = "lamina.cumsum"(%x) {dim = 0 : i64, lamina.operand_dtypes = ["f32"]} : (tensor<8xf32>) -> tensor<8xf32>
       return %y : tensor<8xf32> }
     ```
     After:

@@ -55,7 +55,7 @@ def index_put(k: DirectKernel) -> tuple[Dim, Dim]:
                     if accumulate:
                         old = k.load(y, flat, dtype)
                         s = k.s
-                        new = s.bitwise_or(old, new) if k.dtype(x) == "bool" else s.add(old, new)
+                        new = s.bitwise_or(old, new) if k.is_bool(x) else s.add(old, new)
                     k.put(y, flat, new)
 
             k.when(ok, write)

@@ -67,6 +67,7 @@ class DirectKernel:
         self.name = cls.name
         self.operands: dict[str, Any] = operands_of(root)
         self.attributes: dict[str, Any] = attributes_of(root)
+        self._dtypes = dict(zip(root.operands, strings(root.attributes["lamina.operand_dtypes"]), strict=True))
         self.cache = IrCache(b.context)
         self.ranges = Ranges()
         self.evaluator = self.evaluator_type(graph, b, self.inputs, self.ranges, self.status)
@@ -94,18 +95,12 @@ class DirectKernel:
         return self.graph.shape(value)
 
     def dtype(self, value: ir.Value) -> str:
-        """The dtype of an operand as stored: an argument says it, views pass it on; else signed by width. bool is u8."""
-        declared = dict(zip(self.graph.inputs, strings(self.graph.op.attributes["lamina.arg_dtypes"])))
-        element = ir.RankedTensorType(value.type).element_type
-        source: ir.Value | None = value
-        while source is not None and source not in declared:
-            op = self.graph.owner(source)
-            tensors = [x for x in op.operands if isinstance(x.type, ir.RankedTensorType)] if op is not None else []
-            same = [x for x in tensors if ir.RankedTensorType(x.type).element_type == element]
-            source = same[0] if same else None
-        found = declared[source] if source is not None else str(element)
-        stored = "u8" if found == "bool" else found
-        return stored if self.cache.storage(stored) == element else str(element)
+        """The dtype of an operand as stored: bool is u8."""
+        return "u8" if self.is_bool(value) else self._dtypes[value]
+
+    def is_bool(self, value: ir.Value) -> bool:
+        """Whether an operand is one of bool."""
+        return self._dtypes[value] == "bool"
 
     # -- reading and writing --------------------------------------------------------------------------------------
     @property

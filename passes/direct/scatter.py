@@ -84,6 +84,8 @@ class _Columns:
         """Update element `at` of column `c` by update `m` of it."""
         k, flat, reduce = self.k, self.place(at, c)[1], self.k.attributes["reduce"]
         new = k.read(k.operands["src"], self.place(m, c)[0])
+        if k.is_bool(k.operands["x"]) and reduce == "add":
+            reduce = "amax"  # a byte of 2 is no bool
         if reduce != "none":
             new = combine(k.s, reduce, k.load(k.outputs["y"][0], flat, k.dtype(k.operands["x"])), new)
         self._put(flat, new)

@@ -26,7 +26,7 @@ class LoweringError(ValueError):
 @register
 def lower_to_linalg(module: ir.Module, keep_root: bool = False, wide_sums: bool = False) -> None:
     """Lower the ops of every kernel. With `keep_root`, matmul, convolution, attention and direct ops stay as they are
-    (on tensors without encodings). With `wide_sums`, float sums accumulate in f64: for straight sequential loops.
+    (on tensors without encodings, with the dtypes of their operands as an attribute). With `wide_sums`, float sums accumulate in f64: for straight sequential loops.
 
     Before:
     ```mlir
@@ -113,6 +113,7 @@ def _lower(node: Node, values: dict[int, Tensor], flow: Dataflow, builder: Linal
 def _keep(node: Node, values: dict[int, Tensor], flow: Dataflow, builder: LinalgBuilder) -> tuple[Tensor, ...]:
     cls: type[Op] = node.cls  # type: ignore[assignment]
     types = [flow.types[r] for r in node.results]
+    dtypes = [flow.types[v].dtype for v in node.operands if v is not None]
     op = create(
         cls,
         [None if v is None else values[v].value for v in node.operands],
@@ -121,6 +122,7 @@ def _keep(node: Node, values: dict[int, Tensor], flow: Dataflow, builder: Linalg
         builder.location,
         builder.ip,
     )
+    op.attributes["lamina.operand_dtypes"] = ir.ArrayAttr.get([ir.StringAttr.get(d) for d in dtypes])
     return tuple(Tensor(value, type) for value, type in zip(op.results, types))
 
 

@@ -49,6 +49,7 @@ def direct_module(op, types, attributes, symbols=()):
         values = [None if t is None else next(arguments) for t in types]
         ip = ir.InsertionPoint(block)
         root = create(op, values, op.resolve(types, attributes)[0], outs, ir.Location.unknown(), ip)
+        root.attributes["lamina.operand_dtypes"] = names(t.dtype for t in present)
         ir.Operation.create("func.return", operands=list(root.results), ip=ip)
     return context, module
 

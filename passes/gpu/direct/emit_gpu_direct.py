@@ -39,7 +39,7 @@ def emit_gpu_direct(module: ir.Module) -> None:
     Before:
     ```mlir
     func.func private @k(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
-      %y = "lamina.cumsum"(%x) {dim = 1 : i64} : (tensor<8x4xf32>) -> tensor<8x4xf32> ... }
+      %y = "lamina.cumsum"(%x) {dim = 1 : i64, lamina.operand_dtypes = ["f32"]} : (tensor<8x4xf32>) -> tensor<8x4xf32> ... }
     ```
     After:
     ```mlir
