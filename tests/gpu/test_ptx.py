@@ -37,6 +37,14 @@ def graph_of(op, *types, **attributes):
     return g
 
 
+def sum_of_sines():
+    """Of columns: bodies that need registers themselves are not held down to those that loads ahead need."""
+    g = Graph()
+    wave = g.add("sin", g.add_input("x", TensorType("bf16", (8192, 4097))))
+    g.add_output(g.add("sum", wave, dims=(0,), keepdim=False, dtype="bf16"))
+    return g
+
+
 HOT = {
     "add": graph_of("add", ("f32", (8192, 4096)), ("f32", (8192, 4096))),
     "gelu": graph_of("gelu", ("bf16", (8192, 4096))),
@@ -53,6 +61,9 @@ HOT = {
     "transpose_to_odd": graph_of("permute", ("f32", (4097, 8192)), dims=(1, 0)),
     "column_sum": graph_of("sum", ("f32", (8192, 4096)), dims=(0,), keepdim=False),
     "column_sum_odd": graph_of("sum", ("f32", (8192, 4097)), dims=(0,), keepdim=False),
+    "column_sum_bf16_odd": graph_of("sum", ("bf16", (8191, 4097)), dims=(0,), keepdim=False),
+    "column_argmax_odd": graph_of("argmax", ("bf16", (8192, 4097)), dims=(0,), keepdim=False),
+    "column_sum_of_sines": sum_of_sines(),
 }
 
 

@@ -464,7 +464,9 @@ def test_transposes_go_through_tiles(shape, dtype, options):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
-@pytest.mark.parametrize("shape", [(128, 201), (64, 1001), (64, 993), (3, 96, 97), (201, 128), (1001, 64), (73, 45)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(128, 201), (64, 1001), (64, 993), (3, 96, 97), (201, 128), (1001, 64), (73, 45)], ids=str
+)
 def test_tiles_of_rows_that_begin_anywhere_are_moved_in_vectors(dtype, shape):
     order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
     text = check(graph_of("permute", (dtype, shape), dims=order), random((dtype, shape)), options=ALIGNED)

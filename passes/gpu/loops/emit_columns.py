@@ -35,7 +35,8 @@ ENOUGH_THREADS = 1 << 18  # with so many lanes there are fewer slices
 SCALAR_BLOCK = 128, 4  # lanes and slices where lanes have one f32: rows that begin anywhere are read in long runs
 COLUMN_UNROLL = 8  # rows of a slice that are read at once
 # ptxas lets loads sink, two or three under way, to save registers, unless it is told how many it may use: four blocks of
-# COLUMN_THREADS and one of the next launch have room. That is where accumulators have at most so many bytes
+# COLUMN_THREADS and one of the next launch have room. That is where accumulators have at most so many bytes, and elements are
+# no functions (sines of eight rows at a time would spill)
 REGISTERS, ACCUMULATORS = 56, 32
 # blocks that keep 132 multiprocessors busy: four for each, sixteen where lanes have one element and read little
 COLUMN_BLOCKS, SCALAR_BLOCKS = 528, 2112
@@ -173,8 +174,7 @@ class ColumnStages(ReductionStages):
             ev.ranges.add(name, length)
             if "c" in ev.begins:
                 ev.begins[name] = ev.begins["c"]
-        few = sum(map(element_bytes, self.elements)) * ev.width <= ACCUMULATORS
-        if few and self.kernel.aligned and ev.stage.threads == COLUMN_THREADS and self.ahead(ev, row, dims.symbol("c")):
+        if self.kernel.aligned and ev.stage.threads == COLUMN_THREADS and self.are_light(ev, row):
             ev.stage.registers = REGISTERS
 
         def step(c: Dim, carried: list[Any]) -> list[Any]:
@@ -186,6 +186,12 @@ class ColumnStages(ReductionStages):
                     ev.load(argument, offset)
 
         return rounds(b, "c", low, high, slices, inits, step, COLUMN_UNROLL, load)
+
+    def are_light(self, ev: ThreadValues, row: Dim) -> bool:
+        """True if registers are mostly for elements that are loaded ahead."""
+        c = dims.symbol("c")
+        few = sum(map(element_bytes, self.elements)) * ev.width <= ACCUMULATORS
+        return few and bool(self.ahead(ev, row, c)) and self.probe(row, c, ev.ranges.copy()).functions == 0
 
     def ahead(self, ev: ThreadValues, row: Dim, c: Dim) -> list[tuple[ir.Value, Dim]]:
         """The input that element `c` of results `row` is of, to be loaded before others are used; nothing where there are more."""
