@@ -96,6 +96,14 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], Shapes]] = {
     ),
     "gradient of gather": (chosen, ((8192, 4096), (8192, 1))),
     "rows scattered": (lambda x, y: x.index_copy(0, places(4096, 8192, x.device), y), ((8192, 4096), (4096, 4096))),
+    "gradient of embedding": (  # of 8192 tokens, some of them more than once
+        lambda g: torch.ops.aten.embedding_dense_backward(g, places(8192, 4099, g.device) * 12, 50304, -1, False),
+        ((8192, 768),),
+    ),
+    "gradient of two rows": (
+        lambda g: torch.ops.aten.embedding_dense_backward(g, places(8192, 2, g.device), 2, -1, False),
+        ((8192, 768),),
+    ),
     "cumsum of rows": (lambda x: x.cumsum(1), ((8192, 4096),)),
     "cumsum of columns": (lambda x: x.cumsum(0), ((8192, 4096),)),
     "cumsum of tokens": (lambda x: x.cumsum(1), ((8, 2048, 2048),)),

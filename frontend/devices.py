@@ -10,7 +10,7 @@ from torch import fx
 
 from ..dialects import dims
 from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
-from ..dialects.families.scatter import placed
+from ..dialects.families.scatter import placed, sorts_rows
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
@@ -65,7 +65,8 @@ def _check_convolution(node: Node, types: Sequence[TensorType], device: torch.de
 
 
 def _check_index_put(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
-    if node.attributes["accumulate"]:
+    x, _, *indices = _operands(node, types)
+    if node.attributes["accumulate"] and not sorts_rows(x, indices, node.attributes["dims"]):
         raise Unsupported("no fast GPU kernel that adds at positions yet")
 
 

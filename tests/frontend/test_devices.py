@@ -120,14 +120,22 @@ def test_transposed_convolutions_are_ours_where_they_are_one(monkeypatch, kernel
         check_kernels(g.nodes, g.types, CUDA)
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_writes_at_positions_are_ours_where_nothing_is_added(accumulate):
+@pytest.mark.parametrize(
+    "dtype, dims, count, accumulate, ours",
+    [
+        ("bf16", (1,), 1 << 20, False, True),
+        ("bf16", (0,), 1 << 14, True, True),
+        ("bf16", (0,), 1 << 15, True, False),
+        ("bf16", (1,), 2, True, False),
+        ("i64", (0,), 2, True, False),
+    ],
+)
+def test_additions_at_positions_are_ours_where_few_rows_of_floats_are_added(dtype, dims, count, accumulate, ours):
     g = Graph()
-    x, value = g.add_input("x", TensorType("bf16", (4, 8))), g.add_input("value", TensorType("bf16", (2, 8)))
-    g.add_output(
-        g.add("index_put", x, value, g.add_input("i", TensorType("i64", (2,))), dims=(0,), accumulate=accumulate)
-    )
-    if not accumulate:
+    x, value = g.add_input("x", TensorType(dtype, (4, 8))), g.add_input("value", TensorType(dtype, (1, 1)))
+    index = g.add_input("i", TensorType("i64", (count,)))
+    g.add_output(g.add("index_put", x, value, index, dims=dims, accumulate=accumulate))
+    if ours:
         check_kernels(g.nodes, g.types, CUDA)
         return
     with pytest.raises(Unsupported, match="adds at positions"):

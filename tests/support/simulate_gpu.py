@@ -158,7 +158,7 @@ class _Stage(WarpInstructions):
     def _scf_while(self, op: ir.Operation, mask: np.ndarray) -> None:
         before, after = (r.blocks[0] for r in op.regions)
         carried = [self.whole(self.env[v]) for v in op.operands]
-        results = [np.zeros(self.lanes, dtype_of(r.type)) for r in op.results]
+        results = list(carried)  # of the same types
         active = mask
         while active.any():
             self.env.update(zip(before.arguments, carried))
@@ -268,8 +268,9 @@ class _Stage(WarpInstructions):
         self.env[op.results[0]] = np.stack([self.whole(self.env[v]) for v in op.operands], 1)
 
     def _vector_reduction(self, op: ir.Operation, mask: np.ndarray) -> None:
-        assert "and" in str(op.attributes["kind"])
-        self.env[op.results[0]] = self.env[op.operands[0]].all(1)
+        x, kind = self.env[op.operands[0]], str(op.attributes["kind"])
+        self.env[op.results[0]] = x.all(1) if "and" in kind else x.sum(1, dtype=x.dtype)
+        assert "and" in kind or "add" in kind
 
     def _vector_shuffle(self, op: ir.Operation, mask: np.ndarray) -> None:
         both = np.concatenate([self.whole(self.env[v]) for v in op.operands], 1)

@@ -250,6 +250,9 @@ OTHERS = {
     "cumsum": graph_of("cumsum", ("f32", (20, 33)), dim=1),
     "cumsum_of_columns": graph_of("cumsum", ("f32", (2, 150, 35)), dim=1),
     "scatter": graph_of("scatter", ("f32", (9, 8)), ("i64", (1, 8)), ("f32", (1, 8)), dim=0, reduce="add"),
+    "added_rows": graph_of(
+        "index_put", ("f32", (7, 36)), ("f32", (70, 36)), ("i64", (70,)), dims=(0,), accumulate=True
+    ),
     "slices": slices(),
     "sort": graph_of("sort", ("f32", (7, 40)), dim=1, descending=False, stable=True),
 }

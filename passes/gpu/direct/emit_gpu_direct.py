@@ -2,7 +2,8 @@
 
 The emitters of `passes/direct` write a body for items `begin .. end` that do not meet; here a thread runs it for one item.
 That is right and parallel over rows or columns, and far from the fastest: under torch.compile such ops run through torch,
-but for those that have stages of their own, updates that combine nothing (`write_updates`), cumsum and cumprod (`scan`).
+but for those that have stages of their own: updates that combine nothing (`write_updates`) or add rows (`added_rows`), cumsum
+and cumprod (`scan`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ...registry import register
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..loops.emit_gpu_loops import emit_gpu_loops
 from ..thread_values import store_failure
+from .added_rows import AddedRows, adds_rows
 from .scan_columns import scan_stage
 from .write_updates import writes_updates
 
@@ -65,6 +67,8 @@ def emit_gpu_direct(module: ir.Module) -> None:
                 scan(kernel, roots[0]).emit()
             elif updates := writes_updates(roots[0]):
                 updates(kernel, roots[0]).emit()
+            elif adds_rows(graph, roots[0]):
+                AddedRows(kernel, roots[0]).emit()
             else:
                 _emit_items(kernel, roots[0], EMITTERS[cls.name])
             kernel.finish()

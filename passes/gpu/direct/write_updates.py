@@ -20,6 +20,7 @@ from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE, Check
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.kernel_functions import strings
+from ...loops.loops_builder import LoopsBuilder
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
@@ -82,7 +83,7 @@ class Updates:
             self._write(stage, ThreadValues(stage, Ranges({"w": vectors}), width))
             return []
 
-        b.branch(b.value("arith.cmpi", (b.dim(w), b.dim(vectors)), b.i1, predicate=b.number(2, b.i64)), [], inside)
+        b.branch(less(b, w, vectors), [], inside)
         stage.finish()
 
     def _write(self, stage: GpuStage, ev: ThreadValues) -> None:
@@ -120,21 +121,6 @@ class Updates:
 
         return choose_width([self.x], probe, fits)
 
-    def place(
-        self, ev: ThreadValues, index: ir.Value, size: Dim, wrap: bool, check: Check = INDEX_OUT_OF_RANGE
-    ) -> tuple[Dim, ir.Value]:
-        """A position along a dim of `size`, from the end if it is negative and may `wrap`, and whether there is such a one."""
-        b = ev.b
-        compare = lambda x, y, predicate: b.value("arith.cmpi", (x, y), b.i1, predicate=b.number(predicate, b.i64))
-        at, end, zero = b.value("arith.index_cast", (index,), b.index), b.dim(size), b.dim(0)
-        if wrap:
-            at = b.value("arith.select", (compare(at, zero, 2), b.binary("arith.addi", at, end), at), b.index)
-        place = b.bind_unique("place", at)
-        ev.ranges.add(str(place), size)
-        ok = compare(at, end, 6)  # unsigned: neither negative nor beyond the end
-        store_failure(b, ev.stage.status, ok, check.code)
-        return place, ok
-
 
 class PutUpdates(Updates):
     """`y[…, indices, …] = value`: the dims of the indices, then those without an index."""
@@ -150,7 +136,7 @@ class PutUpdates(Updates):
     def target(self, ev: ThreadValues, at: Index) -> tuple[Sequence[Dim], list[ir.Value]]:
         t, others = at[: len(self.updates)], at[len(self.updates) :]
         found = [
-            self.place(ev, ev.at(i, _aligned(t, self.graph.shape(i))), self.shape[axis], wrap=True)
+            checked_place(ev, ev.at(i, aligned(t, self.graph.shape(i))), self.shape[axis], wrap=True)
             for i, axis in zip(self.indices, self.dims)
         ]
         to = {**dict(zip(self.dims, (place for place, _ in found))), **dict(zip(self.axes, others))}
@@ -160,7 +146,7 @@ class PutUpdates(Updates):
         """The dims without an index, with the indices' dims in their place."""
         t, others = at[: len(self.updates)], at[len(self.updates) :]
         first = index_place(self.dims)
-        return _aligned((*others[:first], *t, *others[first:]), self.graph.shape(self.source))
+        return aligned((*others[:first], *t, *others[first:]), self.graph.shape(self.source))
 
     def keeps_neighbours(self, width: int) -> bool:
         return self.axes[-1:] == [len(self.shape) - 1]
@@ -179,7 +165,7 @@ class ScatterUpdates(Updates):
 
     def target(self, ev: ThreadValues, at: Index) -> tuple[Sequence[Dim], list[ir.Value]]:
         size = self.shape[self.dim] if self.shape else 1
-        place, ok = self.place(ev, ev.at(self.index, at), size, wrap=False, check=self.check)
+        place, ok = checked_place(ev, ev.at(self.index, at), size, wrap=False, check=self.check)
         return [place if a == self.dim else i for a, i in enumerate(at)], [ok]
 
     def keeps_neighbours(self, width: int) -> bool:
@@ -208,7 +194,28 @@ class SliceUpdates(Updates):
         return self.steps[-1] == 1 and divisible(self.space[-1], width) and divisible(self.starts[-1], width)
 
 
-def _aligned(index: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
+def less(b: LoopsBuilder, x: Dim, y: Dim) -> ir.Value:
+    """Whether one index is less than another."""
+    return b.value("arith.cmpi", (b.dim(x), b.dim(y)), b.i1, predicate=b.number(2, b.i64))
+
+
+def checked_place(
+    ev: ThreadValues, index: ir.Value, size: Dim, wrap: bool, check: Check = INDEX_OUT_OF_RANGE
+) -> tuple[Dim, ir.Value]:
+    """A position along a dim of `size`, from the end if it is negative and may `wrap`, and whether there is such a one."""
+    b = ev.b
+    compare = lambda x, y, predicate: b.value("arith.cmpi", (x, y), b.i1, predicate=b.number(predicate, b.i64))
+    at, end, zero = b.value("arith.index_cast", (index,), b.index), b.dim(size), b.dim(0)
+    if wrap:
+        at = b.value("arith.select", (compare(at, zero, 2), b.binary("arith.addi", at, end), at), b.index)
+    place = b.bind_unique("place", at)
+    ev.ranges.add(str(place), size)
+    ok = compare(at, end, 6)  # unsigned: neither negative nor beyond the end
+    store_failure(b, ev.stage.status, ok, check.code)
+    return place, ok
+
+
+def aligned(index: Sequence[Dim], shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """The index in an operand of `shape` that is broadcast to where `index` is."""
     skip = len(index) - len(shape)
     return tuple(0 if n == 1 else index[skip + i] for i, n in enumerate(shape))

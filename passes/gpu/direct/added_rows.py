@@ -1,0 +1,145 @@
+"""Stages of an `index_put` that adds rows (the gradient of an embedding): sorted by row, then summed, in one order.
+
+    number   key[t] = row * T + t                  of each update t of T; rows out of range come last
+    sort     order[how many keys are less] = key   T * T comparisons: for some thousand updates the least of launches
+    sum      a block has CHUNK keys in order: of rows that are all in there y = x + sum, of others a part (`sorted_sums`)
+    join     where a row begins in a chunk and goes on in the next:  y = x + parts, in order
+
+Sums are in f32 or wider, rounded once; every order is fixed, and no element is written by two threads.
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.families.scatter import sorts_rows
+from ....dialects.record import TensorType
+from ...loops.index_algebra import Ranges
+from ...loops.tensor_graph import TensorGraph
+from ..gpu_kernel import GpuKernel
+from ..lane_places import LANE
+from ..probe import Probe, choose_width
+from ..thread_values import ThreadValues
+from .copy_operand import copy_operand
+from .sorted_sums import CHUNK, SortedSums
+from .write_updates import aligned, checked_place, less
+
+THREADS, LANES = 256, 32
+SLICES, KEYS = THREADS // LANES, 4  # of all keys, that threads compare with theirs, and how many at once
+
+
+def adds_rows(graph: TensorGraph, root: ir.Operation) -> bool:
+    """True if `root` is an `index_put` of sizes and types that these stages are for."""
+    if root.name != "lamina.index_put":
+        return False
+    type_of = lambda v: TensorType(str(ir.RankedTensorType(v.type).element_type), graph.shape(v))
+    x, _, *indices = map(type_of, root.operands)
+    return sorts_rows(x, indices, tuple(ir.DenseI64ArrayAttr(root.attributes["dims"])))
+
+
+class AddedRows:
+    """The additions of `root` in `kernel`, which `adds_rows` holds for."""
+
+    def __init__(self, kernel: GpuKernel, root: ir.Operation):
+        self.kernel, self.graph = kernel, kernel.graph
+        self.x, self.value, self.index = root.operands
+        self.updates = self.graph.shape(self.index)
+        self.shape = self.graph.shape(self.x)
+        sizes = self.shape[0], dims.product(self.shape[1:]), dims.product(self.updates)
+        self.rows, self.columns, self.count = (n for n in sizes if isinstance(n, int))
+        self.padded = CHUNK * -(-self.count // CHUNK)
+        small = (self.rows + 2) * self.count < 1 << 31
+        self.word = ir.IntegerType.get_signless(32 if small else 64)
+
+    def emit(self) -> None:
+        """Write the stages."""
+        copy_operand(self.kernel, self.x)
+        if self.count * self.columns == 0:
+            return
+        if self.word.width == 64:
+            self.kernel.index_bits = 64
+        self.keys, self.order = (self.kernel.new_scratch(self.word, self.padded) for _ in range(2))
+        self._number()
+        self._sort()
+        sums = SortedSums(self, self._width())
+        sums.emit_sums()
+        sums.emit_joins()
+
+    def source_index(self, t: tuple[dims.Dim, ...], rest: tuple[dims.Dim, ...]) -> tuple[dims.Dim, ...]:
+        """Where the value has column `rest` of update `t`."""
+        return aligned((*t, *rest), self.graph.shape(self.value))
+
+    def _number(self) -> None:
+        """The key of each update; those that fill the last chunk have rows out of range, too."""
+        stage = self.kernel.stage(THREADS, (dims.ceildiv(self.padded, THREADS), 1, 1))
+        b = stage.b
+        t = b.bind("t", stage.global_thread())
+
+        def key() -> list[ir.Value]:
+            ev = ThreadValues(stage, Ranges({"t": self.count}), 1)
+            index = ev.at(self.index, ev.ranges.delinearize(t, self.updates))
+            place, ok = checked_place(ev, index, self.rows, wrap=True)
+            row = b.value("arith.select", (ok, b.dim(place), b.dim(self.rows)), b.index)
+            return [b.dim(b.bind_unique("row", row) * self.count + t)]
+
+        def write() -> list[ir.Value]:
+            beyond = lambda: [b.dim(t + self.rows * self.count)]
+            (made,) = b.branch(less(b, t, self.count), [b.index], key, beyond)
+            made = b.value("arith.index_cast", (made,), self.word)
+            b.op("memref.store", (made, stage.scratch[self.keys], b.dim(t)))
+            return []
+
+        b.branch(less(b, t, self.padded), [], write)
+        stage.finish()
+
+    def _sort(self) -> None:
+        """Each lane of a block has a key; each of its waves counts which of a part of all keys are less."""
+        stage = self.kernel.stage(THREADS, (self.padded // LANES, 1, 1))
+        b, keys = stage.b, stage.scratch[self.keys]
+        thread = b.bind("thread", stage.thread())
+        lane, part = (b.bind(n, b.dim(f(thread, LANES))) for n, f in (("lane", dims.mod), ("part", dims.floordiv)))
+        mine = b.value("memref.load", (keys, b.dim(b.bind("block", stage.block()) * LANES + lane)), self.word)
+        several, counts = ir.VectorType.get([KEYS], self.word), ir.VectorType.get([KEYS], b.i32)
+        every = b.value("vector.broadcast", (mine,), several)
+
+        def count(round: dims.Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            at = b.dim((round * SLICES + part) * KEYS)
+            others = b.value("vector.load", (keys, at), several, alignment=b.number(16, b.i64))
+            is_less = b.value(
+                "arith.cmpi", (others, every), ir.VectorType.get([KEYS], b.i1), predicate=b.number(2, b.i64)
+            )
+            return [b.value("arith.addi", (carried[0], b.value("arith.extui", (is_less,), counts)), counts)]
+
+        none = b.value("arith.constant", (), counts, value=b.attribute(f"dense<0> : {counts}"))
+        (found,) = b.loop_carried("round", 0, self.padded // (SLICES * KEYS), [none], count)
+        room = stage.shared(b.i32, THREADS)
+        total = b.value("vector.reduction", (found,), b.i32, kind=b.attribute("#vector.kind<add>"))
+        b.op("memref.store", (total, room, b.dim(thread)))
+        stage.barrier()
+
+        def place() -> list[ir.Value]:
+            before = b.constant(0, b.i32)
+            for s in range(SLICES):
+                before = b.value(
+                    "arith.addi", (before, b.value("memref.load", (room, b.dim(s * LANES + lane)), b.i32)), b.i32
+                )
+            at = b.value("arith.index_cast", (before,), b.index)
+            b.op("memref.store", (mine, stage.scratch[self.order], at))
+            return []
+
+        b.branch(less(b, thread, LANES), [], place)
+        stage.finish()
+
+    def _width(self) -> int:
+        """Neighbouring columns that a thread sums."""
+
+        def probe(width: int) -> Probe:
+            ranges = Ranges({"w": self.columns // width, LANE: width})
+            flat = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+            accesses = Probe(self.graph, ranges, set())
+            t = tuple(dims.symbol(f"t{k}") for k in range(len(self.updates)))
+            accesses.at(self.value, self.source_index(t, tuple(ranges.delinearize(flat, self.shape[1:]))))
+            return accesses
+
+        return choose_width([self.x], probe, lambda width: self.columns % width == 0)

@@ -1,0 +1,185 @@
+"""Sums of rows whose keys are in order (`added_rows`): chunks of them, then what lies in several chunks.
+
+A row that a chunk begins with and the one before has, too, is a part of this chunk, the first of two; a row that begins in it and
+goes on in the next is the second. A row that fills a chunk between two others is a first part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mlir import ir
+
+from ....dialects import dims
+from ....dialects.dims import Dim
+from ...loops.index_algebra import Ranges
+from ..thread_values import ThreadValues
+from .write_updates import less
+
+if TYPE_CHECKING:
+    from .added_rows import AddedRows
+
+CHUNK = 32
+MOST_THREADS = 128
+UNROLL = 4  # rows, or parts, that are under way together
+
+
+class SortedSums:
+    """Stages in which a block has a chunk, and a thread `width` neighbouring columns."""
+
+    def __init__(self, rows: AddedRows, width: int):
+        self.added, self.kernel, self.width = rows, rows.kernel, width
+        self.chunks, self.vectors = rows.padded // CHUNK, rows.columns // width
+        element = ir.RankedTensorType(rows.x.type).element_type
+        wide = ir.F32Type.get() if isinstance(element, (ir.F16Type, ir.BF16Type)) else element
+        self.add = "arith.addf" if isinstance(wide, (ir.F32Type, ir.F64Type)) else "arith.addi"
+        self.parts = self.kernel.new_scratch(wide, 2 * self.chunks * rows.columns)
+        self.element, self.acc = (e if width == 1 else ir.VectorType.get([width], e) for e in (element, wide))
+
+    def emit_sums(self) -> None:
+        """Write the stage that sums chunks."""
+        self._open(self._sum)
+
+    def emit_joins(self) -> None:
+        """Write the stage that sums the parts of rows."""
+        self._open(self._join)
+
+    def _open(self, body: Callable[[], list[ir.Value]]) -> None:
+        threads = min(MOST_THREADS, 1 << (self.vectors - 1).bit_length())
+        stage = self.stage = self.kernel.stage(threads, (self.chunks, dims.ceildiv(self.vectors, threads), 1))
+        b = self.b = stage.b
+        self.chunk = b.bind("chunk", stage.block())
+        w = b.bind("w", b.dim(b.bind("tile", stage.block("y")) * threads + b.bind("thread", stage.thread())))
+        self.ev = ThreadValues(stage, Ranges({"w": self.vectors}), self.width)
+        self.flat = self.ev.flat(w)
+        self.rest = tuple(self.ev.ranges.delinearize(self.flat, self.added.shape[1:]))
+        b.branch(less(b, w, self.vectors), [], body)
+        stage.finish()
+
+    # -- the stages ------------------------------------------------------------------------------------------------
+    def _sum(self) -> list[ir.Value]:
+        b, begin = self.b, self.chunk * CHUNK
+        before, after = self._neighbours()
+
+        def some(round: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            total, row = carried
+            keys = [self._key(begin + (round * UNROLL + u)) for u in range(UNROLL)]
+            values = [self._update(t) for _, t in keys]
+            for (new, _), value in zip(keys, values):
+                ends = self._compare(1, b.dim(new), row)
+                b.branch(ends, [], lambda row=row, total=total: self._flush(row, total, before, after))
+                total = b.value("arith.select", (ends, value, self._plus(total, value)), self.acc)
+                row = b.dim(new)
+            return [total, row]
+
+        first = b.dim(self._key(begin)[0])
+        total, row = b.loop_carried("round", 0, CHUNK // UNROLL, [self._zero(), first], some)
+        return self._flush(row, total, before, after)
+
+    def _flush(self, row: ir.Value, total: ir.Value, before: ir.Value, after: ir.Value) -> list[ir.Value]:
+        """The end of a row in this chunk: its sum, or a part of it."""
+        b = self.b
+        number = b.bind_unique("row", row)
+        from_before, goes_on = self._compare(0, row, before), self._compare(0, row, after)
+
+        def part() -> list[ir.Value]:
+            slot = b.value("arith.select", (from_before, b.dim(0), b.dim(1)), b.index)
+            self.ev.store(self._parts(), self._place(self.chunk, b.bind_unique("slot", slot)), total)
+            return []
+
+        def known() -> list[ir.Value]:
+            is_part = b.value("arith.ori", (from_before, goes_on), b.i1)
+            return b.branch(is_part, [], part, lambda: self._write(number, total))
+
+        return b.branch(less(b, number, self.added.rows), [], known)
+
+    def _join(self) -> list[ir.Value]:
+        b = self.b
+        before, after = self._neighbours()
+        number, _ = self._key(self.chunk * CHUNK + (CHUNK - 1))
+        row = b.dim(number)
+        begins, goes_on = self._compare(1, row, before), self._compare(0, row, after)
+        both = b.value("arith.andi", (begins, goes_on), b.i1)
+        both = b.value("arith.andi", (both, less(b, number, self.added.rows)), b.i1)
+        return b.branch(both, [], lambda: self._write(number, self._joined(row)))
+
+    def _joined(self, row: ir.Value) -> ir.Value:
+        """The sum of all parts of `row`, which begins in this chunk."""
+        b = self.b
+        inits = [self._part(self.chunk, 1), b.dim(self.chunk + 1), b.constant(1, b.i1)]
+        types = [v.type for v in inits]
+        op = b.op("scf.while", inits, types, regions=2)
+        check, step = (r.blocks.append(*types, arg_locs=[b.location] * 3) for r in op.regions)
+        with b.scope(op, check):
+            b.op("scf.condition", [check.arguments[2], *check.arguments])
+        with b.scope(op, step):
+            total, chunk, here = step.arguments[0], b.bind_unique("next", step.arguments[1]), step.arguments[2]
+            for u in range(UNROLL):
+                at = b.bind_unique("at", b.dim(dims.dim_min(chunk + u, self.chunks - 1)))
+                here = self._compare(0, b.dim(self._key(at * CHUNK)[0]), row)
+                here = b.value("arith.andi", (here, less(b, chunk + u, self.chunks)), b.i1)
+                part = b.value("arith.select", (here, self._part(at, 0), self._zero()), self.acc)
+                total = self._plus(total, part)
+            b.op("scf.yield", [total, b.dim(chunk + UNROLL), here])
+        return op.results[0]
+
+    # -- keys ------------------------------------------------------------------------------------------------------
+    def _key(self, position: Dim) -> tuple[Dim, Dim]:
+        """The row and the update of the key at a position in order."""
+        b, added = self.b, self.added
+        loaded = b.value("memref.load", (self.stage.scratch[added.order], b.dim(position)), added.word)
+        key = b.bind_unique("key", b.value("arith.index_cast", (loaded,), b.index))
+        row = b.bind_unique("row", b.dim(dims.floordiv(key, added.count)))
+        update = b.bind_unique("t", b.dim(key - row * added.count))
+        self.ev.ranges.add(str(update), added.count)
+        return row, update
+
+    def _neighbours(self) -> tuple[ir.Value, ir.Value]:
+        """The rows of the keys before this chunk and after it; -1 where there is none."""
+        b, last = self.b, self.added.padded - 1
+        begin, end = self.chunk * CHUNK, self.chunk * CHUNK + CHUNK
+        before = b.dim(self._key(dims.dim_max(begin - 1, 0))[0])
+        after = b.dim(self._key(dims.dim_min(end, last))[0])
+        choose = lambda ok, row: b.value("arith.select", (ok, row, b.constant(-1, b.index)), b.index)
+        return choose(less(b, 0, self.chunk), before), choose(less(b, end, self.added.padded), after)
+
+    # -- values ----------------------------------------------------------------------------------------------------
+    def _update(self, t: Dim) -> ir.Value:
+        at = tuple(self.ev.ranges.delinearize(t, self.added.updates))
+        return self._wide(self.ev.at(self.added.value, self.added.source_index(at, self.rest)))
+
+    def _write(self, row: Dim, total: ir.Value) -> list[ir.Value]:
+        """`y = x + total` in a row."""
+        b, ev = self.b, self.ev
+        ev.ranges.add(str(row), self.added.rows)
+        made = self._plus(self._wide(ev.at(self.added.x, (row, *self.rest))), total)
+        if made.type != self.element:
+            made = b.value("arith.truncf", (made,), self.element)
+        for buffer in self.stage.outputs:  # the one result
+            ev.store(buffer, row * self.added.columns + self.flat, made)
+        return []
+
+    def _parts(self) -> ir.Value:
+        return self.stage.scratch[self.parts]
+
+    def _place(self, chunk: Dim, slot: Dim) -> Dim:
+        return (2 * chunk + slot) * self.added.columns + self.flat
+
+    def _part(self, chunk: Dim, slot: int) -> ir.Value:
+        return self.ev.load_at(self._parts(), self._place(chunk, slot))
+
+    def _wide(self, value: ir.Value) -> ir.Value:
+        value = self.ev.vector(value)
+        return value if value.type == self.acc else self.b.value("arith.extf", (value,), self.acc)
+
+    def _plus(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return self.b.value(self.add, (x, y), self.acc)
+
+    def _zero(self) -> ir.Value:
+        element = self.acc if self.width == 1 else ir.VectorType(self.acc).element_type
+        return self.ev.vector(self.b.constant(0, element))
+
+    def _compare(self, predicate: int, x: ir.Value, y: ir.Value) -> ir.Value:
+        """`x == y` (0) or `x != y` (1)."""
+        return self.b.value("arith.cmpi", (x, y), self.b.i1, predicate=self.b.number(predicate, self.b.i64))

@@ -1,0 +1,83 @@
+"""Rows that are added at positions (the gradient of an embedding) on GPUs: sorted, then summed, without atomics."""
+
+import numpy as np
+import pytest
+from support.fake_program import run_on_fake
+from support.samples import type_of
+
+from lamina.compiler.api import show_ir
+from lamina.dialects.interpret import numpy_dtype
+from lamina.dialects.record import Graph, TensorType
+
+# dtype, rows, columns, the index; whole vectors or not, several tiles of columns
+CASES = {
+    "few": ("f32", 9, (8,), [3, 1, 3]),
+    "one_row": ("f32", 3, (33,), [1] * 300),
+    "two_rows_of_many_chunks": ("bf16", 2, (24,), [0, 1, 1] * 150),
+    "all_different": ("f32", 100, (4, 5), list(range(99, -1, -1))),
+    "runs_that_end_with_a_chunk": ("f32", 5, (16,), [4] * 32 + [0] * 64 + [2] * 31 + [3]),
+    "from_the_end": ("f64", 7, (3,), [-1, 6, -7, 0] * 20),
+    "many_columns": ("bf16", 6, (3000,), [5, 0, 5, 2] * 10),
+    "no_update": ("f32", 6, (4,), []),
+}
+
+
+def whole(rng, dtype, shape):
+    """Small integers, whose sums are exact."""
+    return rng.integers(-4, 5, shape).astype(numpy_dtype(dtype))
+
+
+def graph_of(x, value, index):
+    graph = Graph()
+    given = [graph.add_input(n, type_of(a)) for n, a in (("x", x), ("value", value), ("index", index))]
+    graph.add_output(graph.add("index_put", *given, dims=(0,), accumulate=True))
+    return graph
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sums_are_those_of_all_updates(case, monkeypatch):
+    dtype, rows, columns, index = CASES[case]
+    rng, index = np.random.default_rng(0), np.array(index, np.int64)
+    x, value = whole(rng, dtype, (rows, *columns)), whole(rng, dtype, (len(index), *columns))
+    (made,) = run_on_fake(graph_of(x, value, index), [x, value, index], monkeypatch)
+    expected = x.astype(np.float64)
+    np.add.at(expected, index, value.astype(np.float64))
+    np.testing.assert_array_equal(made.astype(np.float64), expected.astype(made.dtype).astype(np.float64))
+
+
+def test_an_index_of_two_dims_and_a_value_that_is_stretched(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, value, index = whole(rng, "f32", (5, 12)), whole(rng, "f32", (7, 1)), rng.integers(0, 5, (10, 7))
+    (made,) = run_on_fake(graph_of(x, value, index), [x, value, index], monkeypatch)
+    np.add.at(x, index, np.broadcast_to(value, (10, 7, 12)))
+    np.testing.assert_array_equal(made, x)
+
+
+def test_the_gradient_of_an_embedding_makes_zeros_as_it_sums(monkeypatch):
+    """The table of zeros is no buffer, and neither is the mask of the padding."""
+    rng = np.random.default_rng(0)
+    grad, index = whole(rng, "bf16", (90, 16)), rng.integers(0, 40, 90)
+    graph = Graph()
+    g, i = graph.add_input("g", TensorType("bf16", (90, 16))), graph.add_input("i", TensorType("i64", (90,)))
+    table = graph.add("full", shape=(40, 16), value=0.0, dtype="bf16")
+    graph.add_output(graph.add("index_put", table, g, i, dims=(0,), accumulate=True))
+    assert show_ir(graph, "kernels", "sm_90a").count("lamina.launch") == 1
+    (made,) = run_on_fake(graph, [grad, index], monkeypatch)
+    expected = np.zeros((40, 16))
+    np.add.at(expected, index, grad.astype(np.float64))
+    np.testing.assert_array_equal(made.astype(np.float64), expected)
+
+
+def test_rows_out_of_range_are_an_error(monkeypatch):
+    x, value, index = np.zeros((4, 8), np.float32), np.ones((3, 8), np.float32), np.array([0, 4, 1])
+    with pytest.raises(IndexError):
+        run_on_fake(graph_of(x, value, index), [x, value, index], monkeypatch)
+
+
+@pytest.mark.parametrize("rows, width", [(1000, 32), (1 << 20, 64)])
+def test_keys_have_the_width_they_need(rows, width):
+    graph = Graph()
+    types = TensorType("f32", (rows, 64)), TensorType("f32", (1 << 14, 64)), TensorType("i64", (1 << 14,))
+    given = [graph.add_input(f"x{k}", t) for k, t in enumerate(types)]
+    graph.add_output(graph.add("index_put", *given, dims=(0,), accumulate=True))
+    assert f"vector<4xi{width}>" in show_ir(graph, "loops", "sm_90a")
