@@ -29,9 +29,12 @@ def _scatter(
     t, i, s = T(c, x), T(c, index), T(c, src)
     if t.rank == 0 or i.rank == 0 or s.rank == 0:  # torch takes a 0-d operand as one of a single element
         t, i, s = (v.reshape(1) if v.rank == 0 else v for v in (t, i, s))
+    dtype = t.dtype
+    if reduce in ("add", "mul"):  # eager rounds 16 bits once, not for each update
+        t, s = t.wide(), s.wide()
     attributes = {"reduce": reduce, "include_self": include_self, "index_error": index_error}
     made = T(c, c.op("scatter", t.value, i.value, s.value, dim=dim, **attributes))
-    return made.reshape(*c.type(x).shape).value
+    return made.to(dtype).reshape(*c.type(x).shape).value
 
 
 def _filled(c: Any, x: Value, index: Value, value: Any) -> Value:
