@@ -214,7 +214,8 @@ class ThreadValues(VectorEvaluator):
         )
 
     def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
-        product = _product(operands) if op.name == "arith.addf" and op.results[0] in self.sums else None
+        contracts = op.results[0] in self.sums or (self.coarse and _is_f32(types[0])) if op.results else False
+        product = _product(operands) if op.name == "arith.addf" and contracts else None
         if product is not None:
             return [self.b.value("math.fma", product, types[0])]
         exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)

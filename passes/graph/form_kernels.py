@@ -26,6 +26,7 @@ from .kernel_rules import Rules
 from .kernel_spaces import Axes, full_axes, reduction_space
 from .kernel_uses import Uses
 from .packed_operands import is_packed
+from .row_totals import adds_rows
 
 # Beyond these a kernel gains nothing more, and compile time and register pressure grow.
 MAX_MEMBERS = 64
@@ -77,6 +78,8 @@ def group_ops(
         if former.uses.is_grouped(node):
             former.place(node)
     former.join_siblings()
+    if gpu:
+        former.join_totals()
     return former.groups
 
 
@@ -193,6 +196,21 @@ class _Former:
                 group = others[0]
             for v in whole:
                 readers.setdefault((v, group.space), []).append(group)
+
+    def join_totals(self) -> None:
+        """Merge kernels that add up what others have one of for each row into these (the mean of losses)."""
+        for total in list(self.groups.alive.values()):
+            before = [
+                g for g in dict.fromkeys(map(self._group_of, sorted(total.inputs))) if g is not None and g is not total
+            ]
+            for rows in before:
+                if (
+                    adds_rows(self.rules, total, rows)
+                    and self._are_small(total, rows)
+                    and self.groups.can_merge(total, rows)
+                ):
+                    self._merge(rows, total)
+                    break
 
     def _are_siblings(self, a: Group, b: Group) -> bool:
         if a.number not in self.groups.alive or a.rows_only != b.rows_only:

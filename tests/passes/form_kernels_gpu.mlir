@@ -172,3 +172,53 @@ func.func @gradients(%g: tensor<4096x768xbf16>, %y: tensor<4096x768xf32>) -> (te
   %6 = "lamina.sum"(%5) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
   return %3, %4, %6 : tensor<4096x768xf32>, tensor<768xf32>, tensor<768xf32>
 }
+
+// Losses of many rows that are added up are one kernel with the rows, the count of those that matter included.
+// CHECK-LABEL: func.func @mean_of_losses
+// CHECK-NOT: lamina.kernel = 1
+func.func @mean_of_losses(%x: tensor<4096x768xf32>, %kept: tensor<4096xi1>) -> tensor<f32> {
+  %0 = "lamina.amax"(%x) {dims = array<i64: 1>, keepdim = true} : (tensor<4096x768xf32>) -> tensor<4096x1xf32>
+  %1 = "lamina.sub"(%x, %0) : (tensor<4096x768xf32>, tensor<4096x1xf32>) -> tensor<4096x768xf32>
+  %2 = "lamina.exp"(%1) : (tensor<4096x768xf32>) -> tensor<4096x768xf32>
+  %3 = "lamina.sum"(%2) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<4096xf32>
+  %4 = "lamina.log"(%3) : (tensor<4096xf32>) -> tensor<4096xf32>
+  %5 = "lamina.cast"(%kept) {dtype = f32} : (tensor<4096xi1>) -> tensor<4096xf32>
+  %6 = "lamina.sum"(%5) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096xf32>) -> tensor<f32>
+  %7 = "lamina.sum"(%4) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096xf32>) -> tensor<f32>
+  %8 = "lamina.div"(%7, %6) {rounding = "none"} : (tensor<f32>, tensor<f32>) -> tensor<f32>
+  return %8 : tensor<f32>
+}
+
+// They are two where somebody else reads the losses, where one total needs the other, and where rows are few.
+// CHECK-LABEL: func.func @losses
+// CHECK: lamina.log{{.*}}lamina.kernel = 0
+// CHECK: lamina.sum{{.*}}lamina.kernel = 1
+func.func @losses(%x: tensor<4096x768xf32>) -> (tensor<4096xf32>, tensor<f32>) {
+  %0 = "lamina.sum"(%x) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<4096xf32>
+  %1 = "lamina.log"(%0) : (tensor<4096xf32>) -> tensor<4096xf32>
+  %2 = "lamina.sum"(%1) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096xf32>) -> tensor<f32>
+  return %1, %2 : tensor<4096xf32>, tensor<f32>
+}
+
+// CHECK-LABEL: func.func @variance_of_losses
+// CHECK: lamina.log{{.*}}lamina.kernel = 0
+// CHECK: lamina.sum{{.*}}lamina.kernel = 1
+func.func @variance_of_losses(%x: tensor<4096x768xf32>) -> tensor<f32> {
+  %0 = "lamina.sum"(%x) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<4096xf32>
+  %1 = "lamina.log"(%0) : (tensor<4096xf32>) -> tensor<4096xf32>
+  %2 = "lamina.mean"(%1) {dims = array<i64: 0>, keepdim = true} : (tensor<4096xf32>) -> tensor<1xf32>
+  %3 = "lamina.sub"(%1, %2) : (tensor<4096xf32>, tensor<1xf32>) -> tensor<4096xf32>
+  %4 = "lamina.mul"(%3, %3) : (tensor<4096xf32>, tensor<4096xf32>) -> tensor<4096xf32>
+  %5 = "lamina.sum"(%4) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096xf32>) -> tensor<f32>
+  return %5 : tensor<f32>
+}
+
+// CHECK-LABEL: func.func @few_losses
+// CHECK: lamina.log{{.*}}lamina.kernel = 0
+// CHECK: lamina.sum{{.*}}lamina.kernel = 1
+func.func @few_losses(%x: tensor<64x768xf32>) -> tensor<f32> {
+  %0 = "lamina.sum"(%x) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<64x768xf32>) -> tensor<64xf32>
+  %1 = "lamina.log"(%0) : (tensor<64xf32>) -> tensor<64xf32>
+  %2 = "lamina.sum"(%1) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<64xf32>) -> tensor<f32>
+  return %2 : tensor<f32>
+}

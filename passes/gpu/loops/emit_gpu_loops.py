@@ -27,9 +27,11 @@ from ..probe import Probe
 from .emit_gathers import are_gathered_columns, emit_gathers
 from .emit_pointwise import emit_pointwise
 from .emit_reductions import emit_reductions, fits
-from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
+from .emit_rows import emit_rows
 from .emit_tiles import Turn, find_cross
 from .joint_reductions import passes, position
+from .row_plan import REGISTER_ROW, RowPlan
+from .row_totals import emit_row_totals
 from .stored import Stored
 from .symbolic_rows import emit_symbolic_rows
 
@@ -95,6 +97,10 @@ def _emit(kernel: GpuKernel) -> None:
                 break
             if not long:
                 emit_pointwise(kernel, stored, results, numel, space)
+                break
+            if numel == 1 and emit_row_totals(
+                kernel, stored, long, results, partial(_row_plan, results=[], stored=stored)
+            ):
                 break
             first, *others = passes(graph, stored.values, long, partial(fits, kernel, stored))
             if not others and _is_only(space, accesses, long):
