@@ -38,7 +38,7 @@ def _adaptive_max_pool(spatial: int) -> Any:
 
 
 def _avg_pool(spatial: int) -> Any:
-    """A transposed depthwise convolution of `grad / count` with ones; the counts are known from the sizes."""
+    """`grad / count` over windows that touch, else its transposed depthwise convolution with ones; sizes say the counts."""
 
     def convert(
         c: Any,
@@ -61,6 +61,9 @@ def _avg_pool(spatial: int) -> Any:
             share = wide / float(counts[0])
         else:
             share = wide / T(c, _floats(c, counts, outs)).to(wide.dtype)
+        touching = window["kernel"] == window["stride"] and not any(window["padding"])
+        if touching and all(o * k <= n for o, k, n in zip(outs, window["kernel"], sizes)):  # type: ignore[operator]
+            return _spread(share.to(t.dtype), window["kernel"], sizes).value
         planes = g.numel(*range(g.rank - spatial))
         extra = [n - ((o - 1) * s - 2 * p + k) for n, o, k, s, p in zip(sizes, outs, *window.values())]
         made = c.op(
@@ -77,6 +80,17 @@ def _avg_pool(spatial: int) -> Any:
         return T(c, made).reshape(*t.shape).to(t.dtype).value
 
     return convert
+
+
+def _spread(share: T, window: Sequence[Any], sizes: Sequence[Any]) -> T:
+    """Each element over all positions of its window; windows touch, and what is behind the last gets zeros."""
+    lead, outs = share.shape[: share.rank - len(sizes)], share.shape[share.rank - len(sizes) :]
+    pairs = [d for o in outs for d in (o, 1)]
+    wanted = [d for o, k in zip(outs, window) for d in (o, k)]
+    ends = [o * k for o, k in zip(outs, window)]
+    made = share.reshape(*lead, *pairs).expand(*lead, *wanted).reshape(*lead, *ends)
+    high = (*(0 for _ in lead), *(n - end for n, end in zip(sizes, ends)))
+    return made.op("pad", low=(0,) * made.rank, high=high, value=0, mode="constant") if any(high) else made
 
 
 def _counts(
@@ -109,15 +123,12 @@ def _floats(c: Any, numbers: Sequence[float], shape: Sequence[Any]) -> Value:
 def _adaptive_avg_pool(spatial: int) -> Any:
     def convert(c: Any, grad: Value, x: Value) -> Value:
         t, g = T(c, x), T(c, grad)
-        lead, sizes, outs = t.shape[: t.rank - spatial], t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
+        sizes, outs = t.shape[t.rank - spatial :], g.shape[g.rank - spatial :]
         window = sizes if all(o == 1 for o in outs) else even_windows(sizes, outs)
         require(window is not None, "adaptive windows that overlap")
         assert window is not None
         count = T(c, c.scalar(math.prod(window[1:], start=window[0]), g.wide().dtype))
-        share = (g.wide() / count).to(t.dtype)
-        pairs = [d for o in outs for d in (o, 1)]
-        wanted = [d for o, k in zip(outs, window) for d in (o, k)]
-        return share.reshape(*lead, *pairs).expand(*lead, *wanted).reshape(*t.shape).value
+        return _spread((g.wide() / count).to(t.dtype), window, sizes).value
 
     return convert
 

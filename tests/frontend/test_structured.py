@@ -156,6 +156,8 @@ gradient_case(
     "avg_pool2d_ceil", lambda v: F.avg_pool2d(v, 3, 2, 1, ceil_mode=True, count_include_pad=False), x(2, 3, 8, 7)
 )
 case("avg_pool1d", lambda v: F.avg_pool1d(v, 3), x(2, 3, 9))
+gradient_case("avg_pool2d_touching", lambda v: F.avg_pool2d(v, 2), x(2, 3, 7, 8))
+gradient_case("avg_pool2d_of_a_divisor", lambda v: F.avg_pool2d(v, (3, 2), divisor_override=5), x(2, 3, 7, 8))
 gradient_case("adaptive_avg_pool2d", lambda v: F.adaptive_avg_pool2d(v, (2, 4)), x(2, 3, 6, 8))
 case("adaptive_uneven", lambda v: (F.adaptive_avg_pool2d(v, (3, 1)), F.adaptive_avg_pool2d(v, 1)), x(2, 3, 7, 8))
 case("adaptive_max_pool2d", lambda v: F.adaptive_max_pool2d(v, (2, 3), return_indices=True), x(2, 3, 6, 8))
