@@ -81,3 +81,16 @@ def test_keys_have_the_width_they_need(rows, width):
     given = [graph.add_input(f"x{k}", t) for k, t in enumerate(types)]
     graph.add_output(graph.add("index_put", *given, dims=(0,), accumulate=True))
     assert f"vector<4xi{width}>" in show_ir(graph, "loops", "sm_90a")
+
+
+def test_rows_are_added_in_place(monkeypatch):
+    """An argument that gets a new value: its rows are read before they are written."""
+    rng = np.random.default_rng(0)
+    x, value, index = whole(rng, "f32", (40, 12)), whole(rng, "f32", (200, 12)), rng.integers(0, 40, 200)
+    graph = Graph()
+    given = [graph.add_input(n, type_of(a)) for n, a in (("x", x), ("value", value), ("index", index))]
+    graph.add_output(graph.add("index_put", *given, dims=(0,), accumulate=True), mutates="x")
+    assert "inplace" in show_ir(graph, "kernels", "sm_90a")
+    (made,) = run_on_fake(graph, [x, value, index], monkeypatch)
+    np.add.at(x, index, value)
+    np.testing.assert_array_equal(made, x)
