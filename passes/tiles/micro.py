@@ -148,16 +148,22 @@ def multiply(
 
 
 def multiply_by_table(
-    code: Code, tile: Tile, rows: Rows, table: ir.Value, panel: Panel, low: Index, high: Index, acc: Sequence[ir.Value]
-) -> list[ir.Value]:
-    """The same where `table[k]`, of i32, says how far behind the row's start its element at k lies: one load, no sums of terms."""
+    code: Code, tile: Tile, rows: Rows, table: ir.Value, panel: Panel, low: Index, high: Index, acc: Sequence[ir.Value],
+    line: Sequence[Index] = (0,),
+) -> list[ir.Value]:  # fmt: skip
+    """The same where `table[k]`, of i32, says how far behind the row's start its element at k lies: one load, no sums of terms.
+
+    Elements `k, k + 1, ...` of K, for k a multiple of so many, lie `line` behind the first of them: they are unrolled.
+    """
 
     def one(k: Index, *now: ir.Value) -> list[ir.Value]:
-        at = code.op("arith.index_cast", [code.index], [code.load(table, k)])
-        a = [lambda s=s: code.load(rows.buffer, code.add(s, at)) for s in rows.starts]
-        return step(code, tile, a, panel.loads(code, tile, k), now)
+        at, sums = code.op("arith.index_cast", [code.index], [code.load(table, k)]), list(now)
+        for i, place in enumerate(line):
+            a = [lambda s=code.add(s, at, place): code.load(rows.buffer, s) for s in rows.starts]
+            sums = step(code, tile, a, panel.loads(code, tile, code.add(k, i)), sums)
+        return sums
 
-    return code.loop(low, high, 1, acc, one)
+    return code.loop(low, high, len(line), acc, one)
 
 
 def _lane(code: Code, vector: ir.Value, lane: int) -> ir.Value:

@@ -4,7 +4,9 @@
 
 Vectors go along output channels, of which there are whole panels where positions are few or odd (49 of 7 x 7), and A is
 read element by element, wherever it lies: in a padded patch of the input (`patch`), or in the image itself where nothing
-is padded. Nothing is packed but that patch, a `taps`-th of what vectors of positions need.
+is padded. Nothing is packed but that patch, a `taps`-th of what vectors of positions need. Where the positions of a tile lie in one
+row of the output, neighbouring taps read the same elements: a line of taps is unrolled, and each is loaded once (3 taps of 8
+positions: 10 loads for 24).
 
 The sums of an item, positions by channels, are turned in registers when it is done, since the result is stored by channels.
 """
@@ -21,21 +23,23 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
 from . import numeric as numeric
-from .blocks import block_size
+from .blocks import block_size, divides
 from .code import Code, Index, delinearize
 from .conv_problem import ConvProblem, input_reader
 from .epilogue import Epilogue, needs_scalars
 from .frame import EmitError, Frame
-from .gemm import Gemm, Item
+from .gemm import FEW_ITEMS, Gemm, Item
 from .micro import Panel, Rows, Tile, fitted, multiply_by_table
 from .patch import Patch, Taps, Window
 from .transpose import transpose
 
 POSITION_BLOCK = 144  # positions of an item, at most: neighbouring items copy the same borders of patches
+LONG_BLOCK = 512  # ... where that leaves enough items to share out among threads
 FEW_POSITIONS = 48  # ... of a kernel of one position, where each line of K is as long as there are positions
 # of a panel of B and what its tiles read of A: half of a common L1. On Zen 3, 512 channels of 7 x 7 ran at 74 % of the FMA
 # peak with blocks of 1024 lines of K, at 80 % with 32 kB of both and at 88 % with 16 kB; sums pass through L1 more often
 BLOCK_BYTES = 16_000
+MOST_TAPS = 8  # of an unrolled line
 FEWEST_LINES, MOST_LINES = 64, 512  # of K in a block
 MANY_TILES = 4  # of an item; fewer cannot hide the time that their block of B takes from memory
 CACHE_LINE = 64
@@ -46,12 +50,15 @@ class PackedConv(Gemm):
 
     def __init__(self, frame: Frame, problem: ConvProblem, tile: Tile):
         self.problem = p = problem
-        if p.w_view is None or p.panel != tile.columns:
+        if p.w_view is None or p.panel not in (tile.columns, tile.width):
             raise EmitError(f"kernel '{frame.name}' has panels of {p.panel} channels, not {tile.columns}, in memory")
         self.frame, self.taps = frame, math.prod(w.kernel for w in p.windows)
-        self.tile = tile = fitted(tile, p.positions) if isinstance(p.positions, int) else tile
+        self.tile = tile = _tile(tile, p)
+        self.side_by_side = divides(
+            tile.rows, p.windows[-1].out
+        )  # the positions of a tile are in one row of the output
         in_place = self._reads_image()
-        most = FEW_POSITIONS if in_place and self.taps == 1 else POSITION_BLOCK
+        most = FEW_POSITIONS if in_place and self.taps == 1 else _position_block(p)
         patch = Patch(frame.code, p.windows, p.in_channels, block_size(p.positions, most, tile.rows), 0)
         super().__init__(
             frame, p.dtype, (p.batch,), p.positions, p.in_channels * self.taps, p.out_channels, tile,
@@ -140,9 +147,16 @@ class PackedConv(Gemm):
             at = self.places.offset(m)
         code.store(code.value(at), self.starts, code.sub(m, item.row))
 
+    def _starts(self, item: Item, m: Index) -> list[Index]:
+        """Where the positions of the tile from `m` on start."""
+        code, rows, first = self.code, self.tile.rows, self.code.sub(m, item.row)
+        if not self.side_by_side:
+            return [code.load(self.starts, code.add(first, r)) for r in range(rows)]
+        start = code.load(self.starts, first)
+        return [code.add(start, code.mul(self.places.next_column, r)) for r in range(rows)]
+
     def a_rows(self, item: Item, m: Index) -> Rows:
-        code, first = self.code, self.code.sub(m, item.row)
-        starts = [code.load(self.starts, code.add(first, r)) for r in range(self.tile.rows)]
+        code, starts = self.code, self._starts(item, m)
         if isinstance(self.places, Patch):
             return Rows(self.packed, starts, self.channel)
         view = self.problem.x_view
@@ -176,7 +190,10 @@ class PackedConv(Gemm):
     ) -> list[ir.Value]:
         if self.table is None:
             return super().multiply(tile, rows, b, low, high, acc)
-        return multiply_by_table(self.code, tile, rows, self.table, b, low, high, acc)
+        *outer, last = self.problem.windows
+        taps = last.kernel if self.side_by_side and last.kernel <= MOST_TAPS else 1
+        line = [self.places.tap([*(0 for _ in outer), x]) for x in range(taps)]
+        return multiply_by_table(self.code, tile, rows, self.table, b, low, high, acc, line)
 
     def _fill_table(self) -> None:
         """Note where each element of K lies, counted from the first: one load, where sums of three terms cost registers."""
@@ -219,12 +236,38 @@ class PackedConv(Gemm):
         code.loop(0, item.columns, width, [], channels)
 
 
+def _tile(tile: Tile, problem: ConvProblem) -> Tile:
+    """The register tile that takes the panels in memory; where lines have several taps, one that cuts the output's rows evenly.
+
+    A panel of one vector holds all output channels: then the tile is up to twice as tall, for as many sums.
+    """
+    positions, last = problem.positions, problem.windows[-1]
+    usual = tile.rows
+    heights = range(usual, usual * 3 // 4, -1) if last.kernel > 1 else range(0)
+    if problem.panel != tile.columns:
+        tile, heights = (
+            replace(tile, vectors=1),
+            range(2 * usual, usual, -1),
+        )  # registers hold no more places than `usual`
+    even = [height for height in heights if divides(height, last.out)]
+    if even:
+        return replace(tile, rows=even[0])
+    return fitted(tile, positions) if isinstance(positions, int) and tile.vectors > 1 else tile
+
+
+def _position_block(problem: ConvProblem) -> int:
+    """Positions of an item, at most."""
+    items = dims.ceildiv(problem.positions, LONG_BLOCK) * problem.batch
+    return LONG_BLOCK if isinstance(items, int) and items >= FEW_ITEMS else POSITION_BLOCK
+
+
 class Image(Taps):
     """An image that is read where it lies; `strides` are those of its spatial dims."""
 
     def __init__(self, code: Code, windows: Sequence[Window], strides: Sequence[Dim]):
         super().__init__(code, windows)
         self.strides = tuple(strides)
+        self.next_column = code.mul(code.size(strides[-1]), windows[-1].stride)
 
     def offset(self, position: Index) -> Index:
         """Where output `position` starts."""

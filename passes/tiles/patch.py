@@ -45,6 +45,8 @@ class Window:
 class Taps:
     """The kernel positions of `windows`, and where they are in memory: in a patch, or in the image itself."""
 
+    next_column: Index = 1  # from where an output position starts to where the next one in its row does
+
     def __init__(self, code: Code, windows: Sequence[Window]):
         self.code, self.windows = code, tuple(windows)
 

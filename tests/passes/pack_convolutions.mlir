@@ -29,6 +29,18 @@ func.func @main(%x: tensor<1x32x7x7xf32>, %y: tensor<1x32x32x32xf32>) -> (tensor
 
 // -----
 
+// Half a panel or less takes panels half as wide.
+// CHECK-LABEL: func.func @main
+// CHECK: "lamina.pack"(%{{.*}}) {columns = 8 : i64, depth = 1 : i64} : (tensor<8x72xf32>) -> tensor<1x72x8xf32>
+// CHECK: "lamina.packed_conv"(%{{.*}}) {dilation = array<i64: 1, 1>, kernel = array<i64: 3, 3>, padding = array<i64: 1, 1>, size = 8 : i64, stride = array<i64: 1, 1>}
+func.func @main(%x: tensor<1x8x20x20xf32>) -> tensor<1x8x20x20xf32> {
+  %w = "lamina.weight"() {symbol = "w", shape = ["8", "8", "3", "3"], dtype = f32} : () -> tensor<8x8x3x3xf32>
+  %0 = "lamina.conv"(%x, %w) {stride = array<i64: 1, 1>, padding = array<i64: 1, 1>, dilation = array<i64: 1, 1>, groups = 1 : i64, transposed = false, output_padding = array<i64>} : (tensor<1x8x20x20xf32>, tensor<8x8x3x3xf32>) -> tensor<1x8x20x20xf32>
+  return %0 : tensor<1x8x20x20xf32>
+}
+
+// -----
+
 // Groups, weights that are no constants, fewer channels than half a panel, and a short K of many channels stay.
 // CHECK-LABEL: func.func @main
 // CHECK-NOT: "lamina.packed_conv"

@@ -38,7 +38,8 @@ def run(x, w, stride=1, padding=0, dilation=1, dtype="f32", symbols=()):
     spread = lambda v: tuple(v) if isinstance(v, tuple) else (v,) * (x.ndim - 2)
     options = (spread(stride), spread(padding), spread(dilation))
     x, w = x.astype(TYPES[dtype]), w.astype(TYPES[dtype])
-    packed = panels(w, COLUMNS // 2 if dtype == "f64" else COLUMNS)
+    columns = COLUMNS // 2 if dtype == "f64" else COLUMNS
+    packed = panels(w, columns if 2 * len(w) > columns else columns // 2)
     attributes = (len(w), w.shape[2:], *options)
     exact = PackedConv.reference(x.astype(float), packed.astype(float), None, *attributes)
     names = {d: f"d{i}" for i, d in enumerate(symbols)}
@@ -72,6 +73,15 @@ def normal(*shape, seed=0):
         ((1, 150, 13, 12), (COLUMNS + 3, 150, 3, 3), dict(padding=1)),  # blocks of K and of positions
         ((1, 700, 5, 5), (COLUMNS, 700, 1, 1), dict()),
         ((1, 4, 3, 3), (COLUMNS, 4, 3, 3), dict()),  # one position
+        ((1, 5, 96, 96), (COLUMNS // 2, 5, 3, 3), dict(padding=1)),  # one vector of channels, rows of whole tiles
+        ((2, 4, 9, 49), (COLUMNS // 2, 4, 2, 3), dict(stride=(1, 2), dilation=(2, 1))),  # ... by two phases
+        ((1, 4, 11, 24), (COLUMNS // 2 - 1, 4, 3, 1), dict()),  # ... in place
+        (
+            (1, 150, 8, 48),
+            (COLUMNS, 150, 3, 5),
+            dict(padding=(1, 6), dilation=(1, 3)),
+        ),  # rows of whole tiles, blocks of K
+        ((1, 3, 71), (COLUMNS, 3, 24), dict()),  # more taps than are unrolled
     ],
 )
 def test_equals_float64(x, w, options):
@@ -86,8 +96,9 @@ def test_other_types(dtype, tolerance):
 
 
 @pytest.mark.parametrize("x", [(1, 3, 1, 1), (2, 3, 5, 9), (1, 3, 20, 30)])
-def test_symbolic_batch_and_sizes(x):
-    got, exact = run(normal(*x), normal(COLUMNS, 3, 3, 3, seed=1), padding=1, symbols=(0, 2, 3))
+@pytest.mark.parametrize("channels, symbols", [(COLUMNS, (0, 2, 3)), (COLUMNS // 2, (0, 2, 3)), (COLUMNS // 2, (0, 2))])
+def test_symbolic_batch_and_sizes(x, channels, symbols):
+    got, exact = run(normal(*x), normal(channels, 3, 3, 3, seed=1), padding=1, symbols=symbols)
     np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-4)
 
 
