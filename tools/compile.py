@@ -50,16 +50,15 @@ def compile_command(file, targets, output, start, stop, kernel, plain, numerics,
             levels.check_level(level)
         except levels.LevelError as error:
             raise click.UsageError(str(error)) from None
-    names = [t for given in targets or ("native",) for t in given.split(",")]
+    names = list(dict.fromkeys(t for given in targets or ("native",) for t in given.split(",")))
     suffix = Path(file).suffix
     is_model = suffix in (".pt2", ".json") and start is None
     if stop is None and is_model:
         write_artifact(file, names, output or str(Path(file).with_suffix(".lamina")), plain, numerics, observing)
         return
     if stop is None:
-        raise click.UsageError(
-            f"say --to LEVEL for a {suffix or 'such a'} file; an artifact is made from a .pt2 or .json"
-        )
+        kind = suffix if suffix in (".pt2", ".json", ".mlir", ".ll") else "file of IR"
+        raise click.UsageError(f"say --to LEVEL for a {kind}; an artifact is made from a .pt2 or .json")
     if len(names) > 1:
         raise click.UsageError(f"--to {stop} takes one --target, not {', '.join(names)}")
     write_level(file, names[0], output, start, stop, kernel, plain, numerics, is_model, observing)

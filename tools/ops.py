@@ -8,7 +8,11 @@ import click
 @click.command("ops")
 @click.argument("names", nargs=-1)
 @click.option(
-    "--missing", metavar="FILE", default=None, help="List what the exported model FILE (.pt2) needs and we lack."
+    "--missing",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    default=None,
+    help="List what the exported model FILE (.pt2) needs and we lack.",
 )
 def ops_command(names: tuple[str, ...], missing: str | None) -> None:
     """List all ops with their formulas, or show NAMES with operands, attributes and results."""

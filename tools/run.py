@@ -17,7 +17,13 @@ from .files import writing
 @size_option
 @click.option("--seed", default=0, show_default=True, help="Seed of --random.")
 @click.option("--output", "-o", metavar="Y.npz", default=None, help="Write all results to a file.")
-@click.option("--check", metavar="MODEL.pt2", default=None, help="Compare with the model in eager torch.")
+@click.option(
+    "--check",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="MODEL.pt2",
+    default=None,
+    help="Compare with the model in eager torch.",
+)
 @entry_option
 @target_option
 @click.option("--device", "-d", default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:N, hip, hip:N.")

@@ -31,6 +31,7 @@ func.func private @add(%x: tensor<?x64xf32>, %b: tensor<64xf32>, %d0: index) -> 
 @pytest.fixture
 def lamina(tmp_path):
     (tmp_path / "k.mlir").write_text(KERNEL)
+    (tmp_path / "model").touch()
 
     def run(*arguments, text=None, status=0):
         done = subprocess.run(
@@ -203,7 +204,8 @@ def test_dump_ir_numbers_the_passes(lamina, tmp_path):
     ("arguments", "message"),
     [
         (["k.mlir", "--to", "foo"], "there is no level 'foo'; levels are lamina, kernels"),
-        (["k.mlir"], "say --to LEVEL for a .mlir file"),
+        (["k.mlir"], "say --to LEVEL for a .mlir; an artifact is made from a .pt2 or .json"),
+        (["model"], "say --to LEVEL for a file of IR; an artifact is made from a .pt2 or .json"),
         (["k.mlir", "--to", "obj", "-t", "x86-64-v3,x86-64-v4"], "takes one --target"),
     ],
 )
@@ -220,3 +222,17 @@ def test_levels_go_down_only(lamina):
 
 def test_unknown_target_of_compile(lamina):
     assert "no target 'x86-64-v9'" in lamina("compile", "k.mlir", "--to", "asm", "-t", "x86-64-v9", status=1).stderr
+
+
+@pytest.mark.parametrize("arguments", [["run", "model", "--check"], ["ops", "--missing"]], ids=["check", "missing"])
+def test_a_model_that_is_not_there(lamina, arguments):
+    """It is looked for before anything runs or imports torch."""
+    error = lamina(*arguments, "absent.pt2", status=2).stderr
+    assert "File 'absent.pt2' does not exist" in error and "Traceback" not in error
+
+
+def test_a_target_named_twice_is_one(lamina, tmp_path):
+    graph = Graph()
+    graph.add_output(graph.add("relu", graph.add_input("x", TensorType("f32", (8,)))))
+    (tmp_path / "g.json").write_text(graph.to_json())
+    assert lamina("compile", "g.json", "-t", "aarch64,aarch64").stdout.endswith(" for aarch64\n")
