@@ -23,6 +23,7 @@ from .row_plan import RowPlan
 from .stored import Stored
 
 TURNS = 4  # rows of a thread, in turn: fewer partial results
+RESIDENT = 768  # threads of a multiprocessor that have registers for a shifted row and the next one: 80 each, where ptxas takes 96
 
 Rows = Callable[[Space, Probe], "RowPlan | None"]  # how rows that are read so are taken
 
@@ -48,6 +49,8 @@ def emit_row_totals(
     last = RowStages(kernel, stored, total.joint, list(results))
     total.partial = last.scratch(turns.blocks)
     stage = RowStage(stored, turns.take(kernel), threads)
+    if turns.turns > 1 and form.shifted:
+        stage.stage.blocks_per_sm = RESIDENT // stage.stage.threads
     stage.write(form, unroll)
     stage.stage.finish()
     last.finish(turns.blocks, total.partial)
