@@ -100,6 +100,10 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], Shapes]] = {
         lambda g: torch.ops.aten.embedding_dense_backward(g, places(8192, 4099, g.device) * 12, 50304, -1, False),
         ((8192, 768),),
     ),
+    "gradient of many tokens": (
+        lambda g: torch.ops.aten.embedding_dense_backward(g, places(65536, 16411, g.device) * 3, 50304, -1, False),
+        ((65536, 512),),
+    ),
     "gradient of two rows": (
         lambda g: torch.ops.aten.embedding_dense_backward(g, places(8192, 2, g.device), 2, -1, False),
         ((8192, 768),),

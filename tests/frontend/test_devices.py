@@ -124,8 +124,8 @@ def test_transposed_convolutions_are_ours_where_they_are_one(monkeypatch, kernel
     "dtype, dims, count, accumulate, ours",
     [
         ("bf16", (1,), 1 << 20, False, True),
-        ("bf16", (0,), 1 << 14, True, True),
-        ("bf16", (0,), 1 << 15, True, False),
+        ("bf16", (0,), 1 << 17, True, True),
+        ("bf16", (0,), 1 << 18, True, False),
         ("bf16", (1,), 2, True, False),
         ("i64", (0,), 2, True, False),
     ],

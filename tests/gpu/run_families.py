@@ -95,6 +95,7 @@ FAMILIES: dict[str, tuple[Any, ...]] = {
     "columns gathered": (lambda x, i: x[:, i], lambda: (random(1100, 300), classes(1500, 300))),
     "index_put": (put, lambda: (random(50, 64, dtype=F32), classes(300, 50), random(300, 64, dtype=F32))),
     "gradient of embedding": (lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 50, -1, False), lambda: (random(300, 64), classes(300, 50))),
+    "gradient of embedding, tiles": (lambda g, i: torch.ops.aten.embedding_dense_backward(g, i, 300, -1, False), lambda: (random(2500, 36), classes(2500, 300))),
     "scatter": (lambda x, v: x.scatter(0, torch.arange(59, -1, -1, device="cuda")[:, None].expand(60, 99), v), rows((70, 130), (60, 99))),
     "scatter, few added": (lambda x, i, v: x.relu().scatter_add(1, i[:, None], v), lambda: (random(50, 77), classes(50, 77), random(50, 1))),
     "slices": (lambda x, y, z: x.slice_scatter(y, 1, 1, None, 2).slice_scatter(z, 0, 7, 10) * 2, rows((33, 130), (33, 65), (3, 130))),

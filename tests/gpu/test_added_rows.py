@@ -16,6 +16,8 @@ CASES = {
     "two_rows_of_many_chunks": ("bf16", 2, (24,), [0, 1, 1] * 150),
     "all_different": ("f32", 100, (4, 5), list(range(99, -1, -1))),
     "runs_that_end_with_a_chunk": ("f32", 5, (16,), [4] * 32 + [0] * 64 + [2] * 31 + [3]),
+    "several_tiles": ("f32", 70, (5,), [i * i % 61 for i in range(2500)]),
+    "tiles_of_one_row": ("f32", 3, (4,), [2] * 1030 + [0] * 1100),
     "from_the_end": ("f64", 7, (3,), [-1, 6, -7, 0] * 20),
     "many_columns": ("bf16", 6, (3000,), [5, 0, 5, 2] * 10),
     "no_update": ("f32", 6, (4,), []),

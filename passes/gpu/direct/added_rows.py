@@ -1,7 +1,8 @@
 """Stages of an `index_put` that adds rows (the gradient of an embedding): sorted by row, then summed, in one order.
 
     number   key[t] = row * T + t                  of each update t of T; rows out of range come last
-    sort     order[how many keys are less] = key   T * T comparisons: for some thousand updates the least of launches
+    sort     tiles of TILE keys in order:  tile[how many of its keys are less] = key, by comparing all with all
+    merge    order[how many keys of each tile are less] = key, by a search in each tile
     sum      a block has CHUNK keys in order: of rows that are all in there y = x + sum, of others a part (`sorted_sums`)
     join     where a row begins in a chunk and goes on in the next:  y = x + parts, in order
 
@@ -16,6 +17,7 @@ from ....dialects import dims
 from ....dialects.families.scatter import sorts_rows
 from ....dialects.record import TensorType
 from ...loops.index_algebra import Ranges
+from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
 from ..gpu_kernel import GpuKernel
 from ..lane_places import LANE
@@ -26,6 +28,8 @@ from .sorted_sums import CHUNK, SortedSums
 from .write_updates import aligned, checked_place, less
 
 THREADS, LANES = 256, 32
+TILE = 1024  # keys that are compared with each other; a power of two
+SEARCHES = 4  # in tiles, of a thread at once: each waits for one load after the other
 SLICES, KEYS = THREADS // LANES, 4  # of all keys, that threads compare with theirs, and how many at once
 
 
@@ -48,8 +52,10 @@ class AddedRows:
         self.shape = self.graph.shape(self.x)
         sizes = self.shape[0], dims.product(self.shape[1:]), dims.product(self.updates)
         self.rows, self.columns, self.count = (n for n in sizes if isinstance(n, int))
-        self.padded = CHUNK * -(-self.count // CHUNK)
-        small = (self.rows + 2) * self.count < 1 << 31
+        whole = TILE if self.count > TILE else CHUNK
+        self.padded = whole * -(-self.count // whole)
+        self.tile = min(self.padded, TILE)
+        small = self.rows * self.count + self.padded < 1 << 31
         self.word = ir.IntegerType.get_signless(32 if small else 64)
 
     def emit(self) -> None:
@@ -59,9 +65,13 @@ class AddedRows:
             return
         if self.word.width == 64:
             self.kernel.index_bits = 64
-        self.keys, self.order = (self.kernel.new_scratch(self.word, self.padded) for _ in range(2))
+        self.keys, self.tiles = (self.kernel.new_scratch(self.word, self.padded) for _ in range(2))
         self._number()
         self._sort()
+        self.order = self.tiles
+        if self.padded > self.tile:
+            self.order = self.keys
+            self._merge()
         sums = SortedSums(self, self._width())
         sums.emit_sums()
         sums.emit_joins()
@@ -71,7 +81,7 @@ class AddedRows:
         return aligned((*t, *rest), self.graph.shape(self.value))
 
     def _number(self) -> None:
-        """The key of each update; those that fill the last chunk have rows out of range, too."""
+        """The key of each update; those that fill the last tile have rows out of range, too."""
         stage = self.kernel.stage(THREADS, (dims.ceildiv(self.padded, THREADS), 1, 1))
         b = stage.b
         t = b.bind("t", stage.global_thread())
@@ -94,25 +104,25 @@ class AddedRows:
         stage.finish()
 
     def _sort(self) -> None:
-        """Each lane of a block has a key; each of its waves counts which of a part of all keys are less."""
+        """Each lane of a block has a key; each of its waves counts which of a part of the tile's keys are less."""
         stage = self.kernel.stage(THREADS, (self.padded // LANES, 1, 1))
         b, keys = stage.b, stage.scratch[self.keys]
         thread = b.bind("thread", stage.thread())
         lane, part = (b.bind(n, b.dim(f(thread, LANES))) for n, f in (("lane", dims.mod), ("part", dims.floordiv)))
-        mine = b.value("memref.load", (keys, b.dim(b.bind("block", stage.block()) * LANES + lane)), self.word)
+        at = b.bind("block", stage.block()) * LANES
+        first = b.bind("first", b.dim(dims.floordiv(at, self.tile) * self.tile))  # of the tile
+        mine = b.value("memref.load", (keys, b.dim(at + lane)), self.word)
         several, counts = ir.VectorType.get([KEYS], self.word), ir.VectorType.get([KEYS], b.i32)
         every = b.value("vector.broadcast", (mine,), several)
 
         def count(round: dims.Dim, carried: list[ir.Value]) -> list[ir.Value]:
-            at = b.dim((round * SLICES + part) * KEYS)
+            at = b.dim(first + (round * SLICES + part) * KEYS)
             others = b.value("vector.load", (keys, at), several, alignment=b.number(16, b.i64))
-            is_less = b.value(
-                "arith.cmpi", (others, every), ir.VectorType.get([KEYS], b.i1), predicate=b.number(2, b.i64)
-            )
+            is_less = _compare(b, others, every, ir.VectorType.get([KEYS], b.i1))
             return [b.value("arith.addi", (carried[0], b.value("arith.extui", (is_less,), counts)), counts)]
 
         none = b.value("arith.constant", (), counts, value=b.attribute(f"dense<0> : {counts}"))
-        (found,) = b.loop_carried("round", 0, self.padded // (SLICES * KEYS), [none], count)
+        (found,) = b.loop_carried("round", 0, self.tile // (SLICES * KEYS), [none], count)
         room = stage.shared(b.i32, THREADS)
         total = b.value("vector.reduction", (found,), b.i32, kind=b.attribute("#vector.kind<add>"))
         b.op("memref.store", (total, room, b.dim(thread)))
@@ -121,14 +131,43 @@ class AddedRows:
         def place() -> list[ir.Value]:
             before = b.constant(0, b.i32)
             for s in range(SLICES):
-                before = b.value(
-                    "arith.addi", (before, b.value("memref.load", (room, b.dim(s * LANES + lane)), b.i32)), b.i32
-                )
-            at = b.value("arith.index_cast", (before,), b.index)
-            b.op("memref.store", (mine, stage.scratch[self.order], at))
+                counted = b.value("memref.load", (room, b.dim(s * LANES + lane)), b.i32)
+                before = b.value("arith.addi", (before, counted), b.i32)
+            place = b.bind("place", b.value("arith.index_cast", (before,), b.index))
+            b.op("memref.store", (mine, stage.scratch[self.tiles], b.dim(first + place)))
             return []
 
         b.branch(less(b, thread, LANES), [], place)
+        stage.finish()
+
+    def _merge(self) -> None:
+        """Each thread has a key, and searches its place in all tiles."""
+        stage = self.kernel.stage(THREADS, (self.padded // THREADS, 1, 1))
+        b, tiles = stage.b, stage.scratch[self.tiles]
+        t = b.bind("t", stage.global_thread())
+        mine = b.value("memref.load", (tiles, b.dim(t)), self.word)
+
+        count = self.padded // TILE
+
+        def search(group: dims.Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            numbers = [group * SEARCHES + u for u in range(SEARCHES)]
+            begins = [b.bind_unique("begin", b.dim(dims.dim_min(n, count - 1) * TILE)) for n in numbers]
+            places: list[dims.Dim] = [0] * SEARCHES
+            for step in (*(TILE >> k for k in range(1, TILE.bit_length())), 1):  # the last one may find all to be less
+                offsets = [b.dim(begin + place + (step - 1)) for begin, place in zip(begins, places)]
+                others = [b.value("memref.load", (tiles, at), self.word) for at in offsets]
+                for u, other in enumerate(others):
+                    further = (_compare(b, other, mine, b.i1), b.dim(step), b.dim(0))
+                    further = b.bind_unique("further", b.value("arith.select", further, b.index))
+                    places[u] = b.bind_unique("place", b.dim(places[u] + further))
+            found = b.bind_unique("found", carried[0])
+            for number, place in zip(numbers, places):
+                exists = b.value("arith.select", (less(b, number, count), b.dim(place), b.dim(0)), b.index)
+                found = found + b.bind_unique("less", exists)
+            return [b.dim(found)]
+
+        (found,) = b.loop_carried("group", 0, dims.ceildiv(count, SEARCHES), [b.dim(0)], search)
+        b.op("memref.store", (mine, stage.scratch[self.keys], found))
         stage.finish()
 
     def _width(self) -> int:
@@ -143,3 +182,8 @@ class AddedRows:
             return accesses
 
         return choose_width([self.x], probe, lambda width: self.columns % width == 0)
+
+
+def _compare(b: LoopsBuilder, x: ir.Value, y: ir.Value, type: ir.Type) -> ir.Value:
+    """`x < y`, lane by lane where they are vectors."""
+    return b.value("arith.cmpi", (x, y), type, predicate=b.number(2, b.i64))

@@ -30,7 +30,7 @@ class SortedSums:
 
     def __init__(self, rows: AddedRows, width: int):
         self.added, self.kernel, self.width = rows, rows.kernel, width
-        self.chunks, self.vectors = rows.padded // CHUNK, rows.columns // width
+        self.chunks, self.vectors = -(-rows.count // CHUNK), rows.columns // width
         element = ir.RankedTensorType(rows.x.type).element_type
         wide = ir.F32Type.get() if isinstance(element, (ir.F16Type, ir.BF16Type)) else element
         self.add = "arith.addf" if isinstance(wide, (ir.F32Type, ir.F64Type)) else "arith.addi"
