@@ -13,6 +13,7 @@ PLAIN = (
     "eliminate-empty-tensors",
     "one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map}",
     "lamina-copies-to-linalg",
+    "lamina-expansions-to-casts",
     "convert-linalg-to-loops",
     # before canonicalize, which folds truncf(sitofp) into one rounding to bf16 or 8 bits
     "lamina-expand-math",
