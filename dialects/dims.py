@@ -94,7 +94,9 @@ class Expr:
         return mod(other, self)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the truth of the symbolic size '{self}' is not known; compare with `is_zero` or a bound")
+        raise TypeError(
+            f"the truth of the symbolic size '{self}' is not known; compare it with a number, or ask for its bounds"
+        )
 
 
 def symbol(name: str) -> Expr:

@@ -247,7 +247,7 @@ class Values:
             if collapse:
                 rest, parts = index[position], []
                 for d in reversed(group[1:]):
-                    size = wide[d] or 1  # nobody reads an empty tensor
+                    size = 1 if wide[d] == 0 else wide[d]  # nobody reads an empty tensor
                     parts.append(dims.mod(rest, size))
                     rest = dims.floordiv(rest, size)
                 out += [rest, *reversed(parts)]
