@@ -155,7 +155,7 @@ def entr(c: Any, x: Value) -> Value:
     """`-x log x` for positive `x`, 0 for 0, -inf below; NaN stays."""
     dtype = c.out_type.dtype
     t = T(c, x).to(opmath(dtype))
-    low = t.lt(0.0).where(-math.inf, t)
+    low = t.lt(0.0).where(-math.inf, t.abs())
     return t.gt(0.0).where(-t * t.log(), low).to(dtype).value
 
 

@@ -79,7 +79,7 @@ class ScalarBessel(ScalarSpecial):
         far = self.sub(self.mul(p, cosine), self.mul(q, sine))
         near = self._power_series(order, -1, False, size)
         made = self.select(self.le(size, _WAVES), near, far)
-        return made if order == 0 else self.select(self.lt(x, 0.0), self.neg(made), made)
+        return made if order == 0 else self.mul(made, self.copysign(1.0, x))
 
     def _bessel_y(self, order: int, x: Scalar) -> Scalar:
         p, q, cosine, sine = self._waves(order, x)

@@ -74,7 +74,7 @@ class ScalarSpecial(ScalarMath):
 
     # -- gamma ------------------------------------------------------------------------------------------------
     def lgamma(self, x: Scalar) -> Scalar:
-        """`log |gamma(x)|`: Lanczos from 0.5 on, reflection below; inf at 0, -1, -2, …"""
+        """`log |gamma(x)|`: Lanczos from 0.5 on, reflection below; inf at 0, -1, -2, …; exactly 0 at 1 and 2."""
         return self._in_f64(self._lgamma, x)
 
     def _lgamma(self, x: Scalar) -> Scalar:
@@ -88,6 +88,7 @@ class ScalarSpecial(ScalarMath):
         right = self.add(self.add(growth, 0.5 * math.log(2 * math.pi)), self.log(series))
         left = self.sub(self.log(self.div(math.pi, self.abs(self._sin_pi(x)))), right)
         made = self.select(low, left, right)
+        made = self.select(self.logical_or(self.eq(x, 1.0), self.eq(x, 2.0)), 0.0, made)
         return self.select(self.isinf(x), math.inf, made)
 
     def _sin_pi(self, x: Scalar) -> Scalar:

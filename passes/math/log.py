@@ -99,7 +99,8 @@ def asinh(m: MathBuilder, x: ir.Value) -> ir.Value:
 def acosh(m: MathBuilder, x: ir.Value) -> ir.Value:
     """`log1p(t + sqrt(2t + t^2))`, t = x - 1; NaN below 1: at most 2 ulp."""
     t = m.sub(x, 1.0)
-    return _big(m, x, m.add(t, m.sqrt(m.fma(t, t, m.add(t, t)))))
+    result = _big(m, x, m.add(t, m.sqrt(m.fma(t, t, m.add(t, t)))))
+    return m.select(m.compare("lt", x, 1.0), m.const(math.nan), result)  # t^2 may be inf far below
 
 
 def atanh(m: MathBuilder, x: ir.Value) -> ir.Value:
