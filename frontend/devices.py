@@ -11,6 +11,7 @@ from torch import fx
 from ..dialects import dims
 from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
 from ..dialects.families.scatter import placed, sorts_rows
+from ..dialects.families.sorting import takes_short_rows
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
@@ -70,6 +71,12 @@ def _check_index_put(node: Node, types: Sequence[TensorType], device: torch.devi
         raise Unsupported("no fast GPU kernel that adds at positions yet")
 
 
+def _check_topk(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+    (x,) = _operands(node, types)
+    if not takes_short_rows(x, node.attributes):
+        raise Unsupported("no fast GPU kernel of many or of long rows' elements in order yet")
+
+
 def _check_scatter(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
     x, index, _ = _operands(node, types)
     if node.attributes["reduce"] != "none" and not placed(x, index, node.attributes):
@@ -111,6 +118,7 @@ _CHECKS: dict[str, Callable[[Node, Sequence[TensorType], torch.device], None]] =
     "conv": _check_convolution,
     "index_put": _check_index_put,
     "scatter": _check_scatter,
+    "topk": _check_topk,
     "grouped_matmul": _check_groups,
     "matmul": _check_product,
     "attention": _check_attention,

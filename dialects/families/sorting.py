@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..dims import Dim
+from ..dtypes import DTYPES, FLOAT8
 from ..lazy import np, pt
 from ..op import Attr, Op, Operand, Result, check, normalize_dim, sample
 from ..record import TensorType
@@ -87,6 +90,18 @@ class TopK(Op, name="topk", category="direct"):
         if not x.ndim:
             return values, indices
         return np.take(values, range(k), dim), np.take(indices, range(k), dim)
+
+
+# the rows of which a GPU has all elements in the registers of 32 lanes, and finds one result after the other
+SHORT_ROW, MOST_TAKEN = 1024, 32
+
+
+def takes_short_rows(x: TensorType, attributes: dict[str, Any]) -> bool:
+    """True for a `topk` of few elements of short rows along the last dim, whose order and position are 32 bits each."""
+    if x.rank == 0 or normalize_dim(attributes["dim"], x.rank) != x.rank - 1:
+        return False
+    length, narrow = x.shape[-1], DTYPES[x.dtype].bytes <= 4 and x.dtype not in FLOAT8
+    return narrow and isinstance(length, int) and length <= SHORT_ROW and 0 < attributes["k"] <= MOST_TAKEN
 
 
 class SearchSorted(Op, name="searchsorted", category="direct"):

@@ -78,15 +78,8 @@ class DirectKernel:
     def _outputs(self, memrefs: Sequence[ir.Value]) -> dict[str, list[ir.Value]]:
         """The buffers of each result of the root: none if unused, several if it is returned twice."""
         found: dict[str, list[ir.Value]] = {n: [] for n in self.result_names}
-        numbers = {r: n for r, n in zip(self.root.results, self.result_names)}
         for value, memref in zip(self.graph.results, memrefs):
-            op = self.graph.owner(value)
-            while value not in numbers and op is not None and op.name in _RESHAPES:
-                value = op.operands[0]
-                op = self.graph.owner(value)
-            if value not in numbers:
-                raise NotImplementedError(f"a kernel of kind '{self.name}' that computes on the result of its root")
-            found[numbers[value]].append(memref)
+            found[self.result_names[root_result(self.graph, self.root, value)]].append(memref)
         return found
 
     # -- what the operands are ----------------------------------------------------------------------------------
@@ -264,6 +257,17 @@ def _loops_function(graph: TensorGraph) -> ir.Operation:
     made = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=op.location, ip=ir.InsertionPoint(op))
     made.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
     return made
+
+
+def root_result(graph: TensorGraph, root: ir.Operation, value: ir.Value) -> int:
+    """Which result of `root` a result of its kernel is, as it is or reshaped."""
+    results, op = list(root.results), graph.owner(value)
+    while value not in results and op is not None and op.name in _RESHAPES:
+        value = op.operands[0]
+        op = graph.owner(value)
+    if value not in results:
+        raise NotImplementedError(f"a kernel that computes on the result of its root, '{root.name}'")
+    return results.index(value)
 
 
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")

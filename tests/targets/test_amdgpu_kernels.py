@@ -254,6 +254,7 @@ OTHERS = {
         "index_put", ("f32", (7, 36)), ("f32", (70, 36)), ("i64", (70,)), dims=(0,), accumulate=True
     ),
     "slices": slices(),
+    "topk": graph_of("topk", ("f32", (11, 40)), k=5, dim=1),
     "sort": graph_of("sort", ("f32", (7, 40)), dim=1, descending=False, stable=True),
 }
 
