@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from ..compiler import pool
-from . import compat, glue, recomputed, values
+from . import compat, eager_layouts, glue, recomputed, values
 from .aten.registry import Unsupported
 from .calls import launcher
 from .complex_pairs.split_complex import split_complex
@@ -128,7 +128,7 @@ def _trace(gm: fx.GraphModule, inputs: Sequence[Any], options: BackendOptions, w
             bw_compiler=compilation.compiler("backward", whole),
             inference_compiler=compilation.compiler("inference", whole),
             partition_fn=recomputed.partition,
-            decompositions={} if whole else recomputed.decompositions(),
+            decompositions=eager_layouts.decompositions() | ({} if whole else recomputed.decompositions()),
             keep_inference_input_mutations=True,
         )
     if compat.has_composed_tensors(gm, inputs):
