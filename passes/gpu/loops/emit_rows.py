@@ -25,6 +25,7 @@ from ..streamed_loads import StreamedLoads
 from ..thread_values import ThreadValues, Together
 from .early_values import EarlyValues, load_ahead
 from .joint_reductions import Joint
+from .kept_loads import KeepingValues
 from .row_places import RowPlaces, take_row
 from .row_plan import REGISTER_ROW, RowForm, RowPlan
 from .row_values import Piece, Row
@@ -32,7 +33,8 @@ from .shifted_rows import ShiftedRow
 from .stored import Stored
 
 SHIFTED_ROW = 256  # the shortest row of which a thread's element beside its vectors is little
-SHIFTED, SHIFTED_TURNS = 2, 2  # with so much that is shifted rows share it, and its registers: so many in turn
+SHIFTED, SHIFTED_TURNS = 2, 4  # with so much that is shifted, so many rows in turn share it
+SHIFTED_RESIDENT = 896  # threads of a multiprocessor that have registers for such a row: 72 each
 
 
 class RowStage:
@@ -45,7 +47,8 @@ class RowStage:
 
     def write(self, form: RowForm, unroll: int) -> list[ir.Value]:
         """Write the results of this thread's rows, of each of which it holds `unroll` vectors in registers (0: none)."""
-        places, make = self.places, partial(ThreadValues, graph=form.graph)
+        places = self.places
+        make = partial(KeepingValues if form.plan.full and len(places.rows) > 1 else ThreadValues, graph=form.graph)
         ev = self.stored.evaluator(self.stage, places.ranges.copy(), form.width, make)
         ev.streamed = self._streamed
         length = form.plan.length
@@ -68,6 +71,8 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     )
     places = turns.take(kernel) if turns and turns.turns > 1 else take_row(kernel, plan.count, threads)
     rows = RowStage(stored, places, threads)
+    if turns and turns.turns > 1:
+        rows.stage.blocks_per_sm = SHIFTED_RESIDENT // rows.stage.threads
     rows.write(form, unroll)
     rows.stage.finish()
 
@@ -107,16 +112,20 @@ def _emit_rows(plan: RowPlan, ev: ThreadValues, row: Row, places: RowPlaces) -> 
     b, rows = ev.b, places.rows
     first = b.value("arith.cmpi", (row.lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
     early = EarlyValues(plan, ev, rows)
-    ahead = bool(plan.full or early or len(rows) > 1)
-    if ahead:
+    keeps = isinstance(ev, KeepingValues)
+    if plan.full or early or len(rows) > 1:
         load_ahead(ev, plan, row, rows[0][0], several=len(rows) > 1)
     early.load(first)
+    if keeps:
+        ev.keep({s for r, _ in rows for s in dims.symbols(r)} - dims.symbols(places.like))
     for n, (r, inside) in enumerate(rows):
-        if n + 1 < len(rows):
+        if n + 1 < len(rows) and not keeps:
             load_ahead(ev, plan, row, rows[n + 1][0], several=True)
         _force(ev, plan, r)
         if plan.full:
             _write_full(plan, ev, row, r, inside)
+        if keeps:
+            ev.forget()
     if plan.rows:
         for r, inside in rows:
             condition = first if inside is None else b.value("arith.andi", (first, inside), b.i1)
