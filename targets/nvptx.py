@@ -29,7 +29,17 @@ LOOPS = "lamina-emit-gpu-loops{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.appr
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 # kernels that torch.compile uses, attention where the target `attends`; convolutions are right,
 # but cuDNN is faster
-KINDS = gpu.KINDS | {"matmul", "attention", "index_put", "scatter", "slice_scatter", "cumsum", "cumprod", "topk"}
+KINDS = gpu.KINDS | {
+    "matmul",
+    "attention",
+    "index_put",
+    "scatter",
+    "slice_scatter",
+    "cumsum",
+    "cumprod",
+    "topk",
+    "searchsorted",
+}
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:

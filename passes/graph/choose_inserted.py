@@ -52,10 +52,17 @@ def choose_inserted(module: ir.Module) -> None:
 
 def _is_computed(flow: Dataflow, node: Node, replaced: Container[int]) -> bool:
     """True if nothing is gained by an update in place: of no argument with a new value, and among the first of its tensor."""
-    value, count = node.inputs[0], 1
+    updated, before = _updated(flow, node)
+    return updated not in replaced and sum(n.name == "slice_scatter" for n in before) < MOST
+
+
+def _updated(flow: Dataflow, node: Node) -> tuple[int, list[Node]]:
+    """What an update is of in the end, and the updates of that before it."""
+    value, before = node.inputs[0], list[Node]()
     while (producer := flow.producer[value]) is not None and producer.name in UPDATES:
-        value, count = producer.inputs[0], count + (producer.name == "slice_scatter")
-    return value not in replaced and count <= MOST
+        value = producer.inputs[0]
+        before.append(producer)
+    return value, before
 
 
 def _insert(node: Node) -> ir.Value:
@@ -68,7 +75,7 @@ def _insert(node: Node) -> ir.Value:
 def _is_placed(flow: Dataflow, node: Node, replaced: Container[int]) -> bool:
     """True for few updates of each line; those that only overwrite an argument with a new value stay."""
     x, index = (flow.types[v] for v in node.inputs[:2])
-    in_place = node.attributes["reduce"] == "none" and node.inputs[0] in replaced
+    in_place = node.attributes["reduce"] == "none" and _updated(flow, node)[0] in replaced
     return placed(x, index, node.attributes) > 0 and not in_place
 
 

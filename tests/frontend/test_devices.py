@@ -181,3 +181,13 @@ def test_a_few_of_short_rows_in_order_are_ours(shape, dim, k, ours):
         return
     with pytest.raises(Unsupported, match="in order"):
         check_kernels(g.nodes, g.types, CUDA)
+
+
+def test_searches_are_ours_and_sorts_torchs():
+    g = Graph()
+    edges, values = (g.add_input(n, TensorType("f32", s)) for n, s in (("edges", (9,)), ("values", (4, 8))))
+    g.add_output(g.add("searchsorted", edges, values, right=False))
+    check_kernels(g.nodes, g.types, CUDA)
+    g.add_output(g.add("sort", values, dim=1, descending=False, stable=True)[0])
+    with pytest.raises(Unsupported, match="no GPU kernel of 'sort'"):
+        check_kernels(g.nodes, g.types, CUDA)

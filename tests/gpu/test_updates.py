@@ -93,6 +93,22 @@ def test_a_cache_is_written_in_place(start, steps, monkeypatch):
         assert not old or np.array_equal(old[0], -cache.numpy())
 
 
+def test_tokens_are_scattered_into_a_cache_in_place(monkeypatch):
+    """`cache.index_copy_(2, position, keys)`, twice."""
+    cache, new = tensor(2, 3, 40, 8), tensor(2, 3, 1, 8, seed=1)
+    graph = Graph()
+    value, token = graph.add_input("cache", TensorType("f32", (2, 3, 40, 8))), graph.add_input("new", TensorType("f32", (2, 3, 1, 8)))  # fmt: skip
+    for k in range(2):
+        place = graph.add("reshape", graph.add_input(f"i{k}", TensorType("i64", (1,))), shape=(1, 1, 1, 1))
+        place = graph.add("expand", place, shape=(2, 3, 1, 8))
+        value = graph.add("scatter", value, place, token, dim=2, index_error=True)
+    graph.add_output(value, mutates="cache")
+    assert show_ir(graph, "kernels", "sm_90a").count("inplace") == 2
+    (made,) = run_on_fake(graph, [cache.numpy(), new.numpy(), np.array([7]), np.array([31])], monkeypatch)
+    cache[:, :, [7, 31]] = new
+    np.testing.assert_array_equal(made, cache.numpy())
+
+
 @pytest.mark.parametrize("dtype", ["f32", "u8"])
 def test_a_copy_takes_several_rounds(dtype, monkeypatch):
     """More elements than threads have vectors in a round, of which the last are no whole one."""
