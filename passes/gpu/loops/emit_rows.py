@@ -34,7 +34,7 @@ from .stored import Stored
 
 SHIFTED_ROW = 256  # the shortest row of which a thread's element beside its vectors is little
 SHIFTED, SHIFTED_TURNS = 2, 4  # with so much that is shifted, so many rows in turn share it
-SHIFTED_RESIDENT = 896  # threads of a multiprocessor that have registers for such a row: 72 each
+SHIFTED_RESIDENT = 768  # threads of a multiprocessor that have registers for such a row: 80 each
 
 
 class RowStage:
