@@ -31,7 +31,9 @@ def _target(
 _AVX2 = Features(vector_bits=256, registers=16, has_fma=True, i16_pair="llvm.x86.avx2.pmadd.wd")
 _AVX512 = Features(vector_bits=512, registers=32, has_fma=True, i16_pair="llvm.x86.avx512.pmaddw.d.512")
 _VNNI = "llvm.x86.avx512.vpdpbusd."  # AVX-VNNI's instruction on 256 bits has the same intrinsic
-_WIDE = "-prefer-256-bit"  # LLVM's default for v4 halves the width of vectorised loops
+# LLVM's default for v4 halves the width of vectorised loops. Scatters are slower than the stores that they stand for: turning
+# and reversing 512 x 512 x 3 x 3 weights took a Zen 5 core 3.4 ms with them, 1.8 ms without.
+_WIDE = "-prefer-256-bit,+prefer-no-scatter"
 
 TARGETS = (
     _target("x86-64-v3", "x86-64-v3", _V3, _AVX2, aliases=("x86-64", "x86_64")),
