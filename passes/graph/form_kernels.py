@@ -6,7 +6,8 @@ groups in program order, so that each joins the kernels that produce its operand
 * a pointwise op joins a matmul, convolution or attention whose result it reads (epilogue), a row kernel, or other
   pointwise ops of the same shape;
 * a reduction or row op (softmax, layer_norm …) joins the pointwise ops that feed it, and reductions over the same rows;
-* on GPUs, a concatenation is a pointwise op, which others of its shape join;
+* on GPUs, a concatenation is a pointwise op, which others of its shape join, and totals of what many rows have one of join the
+  rows (`row_totals.py`);
 * what does not share the space but is read by this kernel alone is computed inside it (through views), for products only
   where their tiles pack the operand (`packed_operands.py`).
 

@@ -1,8 +1,9 @@
 """Stages that take one row at a time: softmax, layer norm, sums along the last dimensions.
 
-row r = block * rows_per_block + thread / threads
-<reductions along the row, by the row's threads>            RowValues
-store the row's own results, and the elements of those that have the row's length
+row r = block * rows_per_block + thread / threads           RowPlaces: of several in turn, each
+<loads of what is needed later>                             load_ahead, EarlyValues
+<reductions along the row, by the row's threads>            Row
+store the row's own results, and the elements of those that have the row's length; add up what rows have one of
 """
 
 from __future__ import annotations
