@@ -104,6 +104,10 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], Shapes]] = {
         lambda g: torch.ops.aten.embedding_dense_backward(g, places(65536, 16411, g.device) * 3, 50304, -1, False),
         ((65536, 512),),
     ),
+    "rows added": (
+        lambda x, y: x.index_add(0, places(65536, 4099, x.device), y),
+        ((8192, 256), (65536, 256)),
+    ),
     "gradient of two rows": (
         lambda g: torch.ops.aten.embedding_dense_backward(g, places(8192, 2, g.device), 2, -1, False),
         ((8192, 768),),

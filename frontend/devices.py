@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import fx
 
 from ..dialects import dims
 from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
-from ..dialects.families.scatter import placed, sorts_rows
+from ..dialects.families.scatter import placed, scatters_rows, sorts_rows
 from ..dialects.families.sorting import takes_short_rows
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
@@ -41,17 +41,19 @@ def check_device(node: fx.Node, device: torch.device) -> None:
                 raise NotOurs(f"a tensor on {value.device} in a graph for {device}")
 
 
-def check_kernels(nodes: Iterable[Node], types: Sequence[TensorType], device: torch.device) -> None:
-    """Raise Unsupported for an op that the device has no kernel for, or only one that torch's library outruns."""
+def check_kernels(nodes: Sequence[Node], types: Sequence[TensorType], device: torch.device, first: int = 0) -> None:
+    """Raise Unsupported for an op, from number `first` on, that the device has no kernel for, or only one that torch's library outruns."""
     if device.type == "cpu":
         return
     from ..compiler.levels import GPU_KINDS
 
-    for node in nodes:
+    for node in nodes[first:]:
         category = registry(node.op).category
         kind = node.op if category == "direct" else _ROOTS.get(category)
         if kind not in (None, "conv", *GPU_KINDS):
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
+        if node.op == "scatter":
+            _check_scatter(node, nodes, types)
         if check := _CHECKS.get(node.op) or _CHECKS.get(kind or ""):
             check(node, types, device)
 
@@ -71,15 +73,26 @@ def _check_index_put(node: Node, types: Sequence[TensorType], device: torch.devi
         raise Unsupported("no fast GPU kernel that adds at positions yet")
 
 
+def _is_of_rows(index: int | None, nodes: Sequence[Node], types: Sequence[TensorType]) -> bool:
+    """True if `index` is expanded from one element for each row."""
+    assert index is not None
+    maker = next((n for n in nodes if index in n.results), None)
+    if maker is None or maker.op != "expand":
+        return types[index].rank == 1
+    (given,) = _operands(maker, types)
+    return given.rank == types[index].rank and all(n == 1 for n in given.shape[1:])
+
+
 def _check_topk(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
     (x,) = _operands(node, types)
     if not takes_short_rows(x, node.attributes):
         raise Unsupported("no fast GPU kernel of many or of long rows' elements in order yet")
 
 
-def _check_scatter(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
+def _check_scatter(node: Node, nodes: Sequence[Node], types: Sequence[TensorType]) -> None:
     x, index, _ = _operands(node, types)
-    if node.attributes["reduce"] != "none" and not placed(x, index, node.attributes):
+    few = node.attributes["reduce"] == "none" or placed(x, index, node.attributes)
+    if not few and not (scatters_rows(x, index, node.attributes) and _is_of_rows(node.operands[1], nodes, types)):
         raise Unsupported("no fast GPU kernel that combines at positions yet")
 
 
@@ -117,7 +130,6 @@ def _check_attention(node: Node, types: Sequence[TensorType], device: torch.devi
 _CHECKS: dict[str, Callable[[Node, Sequence[TensorType], torch.device], None]] = {
     "conv": _check_convolution,
     "index_put": _check_index_put,
-    "scatter": _check_scatter,
     "topk": _check_topk,
     "grouped_matmul": _check_groups,
     "matmul": _check_product,

@@ -67,7 +67,7 @@ def classify(gm: fx.GraphModule) -> dict[fx.Node, str]:
             check_device(node, device)
             made = len(context.graph.nodes)
             context.convert(node)
-            check_kernels(context.graph.nodes[made:], context.graph.types, device)
+            check_kernels(context.graph.nodes, context.graph.types, device, made)
             if device.type != "cpu" and any(n.op == "attention" for n in context.graph.nodes[made:]):
                 _check_read_in_place(node, owners)
             _check_dense(node, owners)

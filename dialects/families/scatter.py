@@ -289,6 +289,14 @@ def sorts_rows(x: TensorType, indices: Sequence[TensorType], dims: tuple[int, ..
     return static and tuple(dims) == (0,) and product(indices[0].shape) <= MOST_SORTED  # type: ignore[operator]
 
 
+def scatters_rows(x: TensorType, index: TensorType, attributes: dict[str, Any]) -> bool:
+    """The same for a `scatter` whose index says one position for all of a row (as of `index_add`)."""
+    if x.rank == 0 or attributes["reduce"] != "add" or not attributes["include_self"]:
+        return False
+    along_first = normalize_dim(attributes["dim"], x.rank) == 0 and index.shape[1:] == x.shape[1:]
+    return along_first and sorts_rows(x, [TensorType(index.dtype, index.shape[:1])], (0,))
+
+
 _SCALAR = {"add": "add", "mul": "mul", "amax": "maximum", "amin": "minimum"}  # the scalar function of each reduction
 
 

@@ -103,6 +103,7 @@ FAMILIES: dict[str, tuple[Any, ...]] = {
     "cumsum of columns": (lambda x: x.cumsum(1), rows((3, 531, 70), dtype=F32)),
     "cumsum of few columns": (lambda x: x.cumsum(0), rows((1000, 3))),
     "cumsum": (lambda x: x.cumsum(-1), rows((20, 3000), dtype=F32)),
+    "index_add": (lambda x, i, v: x.index_add(0, i, v), lambda: (random(50, 64, dtype=F32), classes(300, 50), random(300, 64, dtype=F32))),
     "topk": (lambda x: torch.cat([t.float() for t in x.topk(7, -1)]), rows((33, 77))),
     "sort": (lambda x: x.sort(-1).values, rows((20, 1500), dtype=F32)),
     "pooling": (lambda x: F.max_pool2d(x, 3, 2, 1), rows((2, 16, 33, 33))),

@@ -2,16 +2,20 @@
 
 import numpy as np
 import pytest
+import torch
 from support.fake_program import run_on_fake
 from support.samples import type_of
 
 from lamina.compiler.api import show_ir
 from lamina.dialects.interpret import numpy_dtype
 from lamina.dialects.record import Graph, TensorType
+from lamina.frontend.aten.registry import Unsupported
+from lamina.frontend.devices import check_kernels
 
 # dtype, rows, columns, the index; whole vectors or not, several tiles of columns
 CASES = {
     "few": ("f32", 9, (8,), [3, 1, 3]),
+    "numbers": ("f32", 9, (), [3, 1, 3, 8] * 20),
     "one_row": ("f32", 3, (33,), [1] * 300),
     "two_rows_of_many_chunks": ("bf16", 2, (24,), [0, 1, 1] * 150),
     "all_different": ("f32", 100, (4, 5), list(range(99, -1, -1))),
@@ -68,6 +72,38 @@ def test_the_gradient_of_an_embedding_makes_zeros_as_it_sums(monkeypatch):
     expected = np.zeros((40, 16))
     np.add.at(expected, index, grad.astype(np.float64))
     np.testing.assert_array_equal(made.astype(np.float64), expected)
+
+
+@pytest.mark.parametrize("columns", [(), (12,), (3, 4)])
+def test_a_scatter_of_rows(columns, monkeypatch):
+    """`index_add`, and one number a row."""
+    rng = np.random.default_rng(0)
+    x, value, index = (whole(rng, "f32", (n, *columns)) for n in (9, 70, 70))
+    index = rng.integers(0, 9, 70)
+    graph = Graph()
+    given = [graph.add_input(n, type_of(a)) for n, a in (("x", x), ("value", value), ("index", index))]
+    rows = graph.add("reshape", given[2], shape=(70, *(1 for _ in columns)))
+    rows = graph.add("expand", rows, shape=value.shape) if columns else given[2]
+    graph.add_output(graph.add("scatter", given[0], rows, given[1], dim=0, reduce="add"))
+    check_kernels(graph.nodes, graph.types, torch.device("cuda", 0))
+    assert "scf.while" in show_ir(graph, "loops", "sm_90a")  # the join
+    (made,) = run_on_fake(graph, [x, value, index], monkeypatch)
+    expected = x.copy()
+    np.add.at(expected, index, value)
+    np.testing.assert_array_equal(made, expected)
+    for wrong in (-1, 9):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            run_on_fake(graph, [x, value, np.append(index[1:], wrong)], monkeypatch)
+
+
+def test_a_scatter_of_elements_is_torchs():
+    graph = Graph()
+    types = TensorType("f32", (9, 12)), TensorType("i64", (70, 12)), TensorType("f32", (70, 12))
+    given = [graph.add_input(f"x{k}", t) for k, t in enumerate(types)]
+    graph.add_output(graph.add("scatter", *given, dim=0, reduce="add"))
+    with pytest.raises(Unsupported, match="combines at positions"):
+        check_kernels(graph.nodes, graph.types, torch.device("cuda", 0))
+    assert "gpu.barrier" not in show_ir(graph, "loops", "sm_90a")
 
 
 def test_rows_out_of_range_are_an_error(monkeypatch):

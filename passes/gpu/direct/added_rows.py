@@ -1,4 +1,4 @@
-"""Stages of an `index_put` that adds rows (the gradient of an embedding): sorted by row, then summed, in one order.
+"""Stages of an `index_put` or `scatter` that adds rows (an embedding's gradient, `index_add`): sorted by row, then summed.
 
     number   key[t] = row * T + t                  of each update t of T; rows out of range come last
     sort     tiles of TILE keys in order:  tile[how many of its keys are less] = key, by comparing all with all
@@ -14,8 +14,10 @@ from __future__ import annotations
 from mlir import ir
 
 from ....dialects import dims
-from ....dialects.families.scatter import sorts_rows
+from ....dialects.families.scatter import scatters_rows, sorts_rows
+from ....dialects.mlir_ops import attributes_of
 from ....dialects.record import TensorType
+from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 from ...loops.index_algebra import Ranges
 from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
@@ -34,12 +36,23 @@ SLICES, KEYS = THREADS // LANES, 4  # of all keys, that threads compare with the
 
 
 def adds_rows(graph: TensorGraph, root: ir.Operation) -> bool:
-    """True if `root` is an `index_put` of sizes and types that these stages are for."""
+    """True if `root` is an `index_put`, or a `scatter` of whole rows, of sizes and types that these stages are for."""
+    type_of = lambda v: TensorType(str(ir.RankedTensorType(v.type).element_type), graph.shape(v))
+    if root.name == "lamina.scatter":
+        x, index = map(type_of, root.operands[:2])
+        return scatters_rows(x, index, attributes_of(root)) and is_of_rows(graph, root.operands[1])
     if root.name != "lamina.index_put":
         return False
-    type_of = lambda v: TensorType(str(ir.RankedTensorType(v.type).element_type), graph.shape(v))
     x, _, *indices = map(type_of, root.operands)
     return sorts_rows(x, indices, tuple(ir.DenseI64ArrayAttr(root.attributes["dims"])))
+
+
+def is_of_rows(graph: TensorGraph, index: ir.Value) -> bool:
+    """True if `index` has one element for each row: it is read at the same place along all dims but the first."""
+    names = [f"i{d}" for d in range(len(graph.shape(index)))]
+    probe = Probe(graph, Ranges(dict(zip(names, graph.shape(index)))), set())
+    probe.at(index, [dims.symbol(n) for n in names])
+    return all(not dims.symbols(e) & set(names[1:]) for e in probe.expressions())
 
 
 class AddedRows:
@@ -47,8 +60,14 @@ class AddedRows:
 
     def __init__(self, kernel: GpuKernel, root: ir.Operation):
         self.kernel, self.graph = kernel, kernel.graph
-        self.x, self.value, self.index = root.operands
-        self.updates = self.graph.shape(self.index)
+        self.scatters = root.name == "lamina.scatter"
+        self.x, *others = root.operands
+        self.index, self.value = others if self.scatters else reversed(others)
+        shape = self.graph.shape(self.index)
+        self.updates = shape[:1] if self.scatters else shape
+        self.check = INDEX_OUT_OF_RANGE
+        if self.scatters and not ir.BoolAttr(root.attributes["index_error"]).value:
+            self.check = GATHER_OUT_OF_RANGE
         self.shape = self.graph.shape(self.x)
         sizes = self.shape[0], dims.product(self.shape[1:]), dims.product(self.updates)
         self.rows, self.columns, self.count = (n for n in sizes if isinstance(n, int))
@@ -88,8 +107,9 @@ class AddedRows:
 
         def key() -> list[ir.Value]:
             ev = ThreadValues(stage, Ranges({"t": self.count}), 1)
-            index = ev.at(self.index, ev.ranges.delinearize(t, self.updates))
-            place, ok = checked_place(ev, index, self.rows, wrap=True)
+            place = tuple(ev.ranges.delinearize(t, self.updates))
+            index = ev.at(self.index, (*place, *(0 for _ in self.shape[1:])) if self.scatters else place)
+            place, ok = checked_place(ev, index, self.rows, not self.scatters, self.check)
             row = b.value("arith.select", (ok, b.dim(place), b.dim(self.rows)), b.index)
             return [b.dim(b.bind_unique("row", row) * self.count + t)]
 
