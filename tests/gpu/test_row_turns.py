@@ -11,9 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mlir import ir
+from support.fake_program import run_on_fake
 from support.graph_kernel import graph_module
 from support.simulate_gpu import simulate
 
+from lamina.compiler.api import show_ir
 from lamina.frontend.export import from_program
 from lamina.passes.gpu.loops import row_plan, row_totals
 from lamina.passes.pass_manager import run
@@ -138,3 +140,18 @@ def test_weights_are_shifted_for_several_rows(shape, few_blocks):
     torch.testing.assert_close(made[0], expected[0], rtol=1.6e-2, atol=1.6e-2)
     torch.testing.assert_close(made[1], expected[1], rtol=1.6e-2, atol=0.2)
     assert grids(text)[0] < shape[0] and "fshr" in text
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
+def test_losses_of_a_program(target, monkeypatch):
+    """Formed from the whole graph, launched by the runtime."""
+    tensors = batch(1030, 40, torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = from_program(torch.export.export(Module(cross_entropy()), tensors)).graph
+    made = show_ir(graph, "loops", target)
+    assert len(grids(made)) == 2
+    if target == "sm_90a":
+        (mean,) = run_on_fake(graph, [to_numpy(t) for t in tensors], monkeypatch)
+        (expected,) = cross_entropy()(tensors[0].double(), tensors[1], tensors[2])
+        np.testing.assert_allclose(mean, expected, rtol=1e-5)
