@@ -8,6 +8,7 @@ from support.samples import from_torch, type_of
 
 from lamina.compiler.api import show_ir
 from lamina.dialects.record import Graph, TensorType
+from lamina.frontend.devices import check_kernels
 
 
 def graph_of(type, **attributes):
@@ -46,3 +47,19 @@ def test_other_rows_have_no_waves():
     for type, k, dim in ((("f32", (4, 2000)), 3, 1), (("f64", (4, 64)), 3, 1), (("f32", (64, 4)), 3, 0), (("f32", (4, 64)), 40, 1)):  # fmt: skip
         graph = graph_of(TensorType(*type), k=k, dim=dim)
         assert "gpu.shuffle" not in show_ir(graph, "loops", "sm_90a")
+
+
+def test_the_routing_of_experts(monkeypatch):
+    """The largest weights of each token, their sum 1, and where they belong: nothing is torch's."""
+    graph = Graph()
+    weights = graph.add("softmax", graph.add_input("x", TensorType("f32", (37, 64))), dim=1)
+    values, indices = graph.add("topk", weights, k=8, dim=1)
+    values = graph.add("div", values, graph.add("sum", values, dims=(1,), keepdim=True))
+    zeros = graph.add("full", shape=(37, 64), value=0.0, dtype="f32")
+    graph.add_output(graph.add("scatter", zeros, indices, values, dim=1))
+    check_kernels(graph.nodes, graph.types, torch.device("cuda", 0))
+    x = torch.randn((37, 64), generator=torch.Generator().manual_seed(0))
+    (made,) = run_on_fake(graph, [x.numpy()], monkeypatch)
+    best, at = x.softmax(1).topk(8, 1)
+    expected = torch.zeros(37, 64).scatter(1, at, best / best.sum(1, keepdim=True))
+    np.testing.assert_allclose(made, expected.numpy(), rtol=1e-5)
