@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     scatter,
     select,
     softmax,
+    solve,
     sorting,
     special,
     structure,

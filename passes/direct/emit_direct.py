@@ -23,6 +23,7 @@ from .scan import cummax, cummin, cumprod, cumsum, logcumsumexp
 from .scatter import scatter
 from .search import searchsorted
 from .slice_scatter import slice_scatter
+from .solve import triangular_solve
 from .sort import sort
 from .topk import topk
 
@@ -41,6 +42,7 @@ EMITTERS: dict[str, Callable[[DirectKernel], tuple[Dim, Dim]]] = {
         slice_scatter,
         sort,
         topk,
+        triangular_solve,
     )
 }
 

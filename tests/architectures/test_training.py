@@ -21,7 +21,6 @@ from lamina.frontend.stats import COUNTERS
 EAGER = {
     "aten._conj.default",
     "aten._fft_c2c.default",
-    "aten.linalg_solve_triangular.default",
     "aten.randint.low",
     "aten.unsqueeze.default",
     "aten.view_as_complex.default",
