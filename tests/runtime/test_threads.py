@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,14 @@ def test_many_calling_threads(image, provided):
     [t.start() for t in callers]
     [t.join() for t in callers]
     assert not wrong
+
+
+def test_threads_that_look_and_threads_that_sleep(image, provided):
+    """Long regions outlast a caller's looks, pauses outlast a worker's; short regions follow at once."""
+    for i in range(30):
+        time.sleep(0.003 if i % 6 < 2 else 0)
+        status, counts = run(image, provided, (2_000_000, 30, 30)[i % 3], 1)
+        assert status == 0 and (counts == 1).all()
 
 
 def test_forked_child(image, provided):
