@@ -102,6 +102,26 @@ class ThreadValues(VectorEvaluator):
             values[name] = self.b.bind_fresh(element)
         return self.ranges.simplify(dims.substitute(expression, values))
 
+    def across_lanes(
+        self, values: Sequence[Any], combine: Callable[[Sequence[Any], Sequence[Any]], list[Any]]
+    ) -> list[Any]:
+        """The lanes of vectors combined, neighbours first."""
+        if not any(isinstance(v.type, ir.VectorType) for v in values):
+            return list(values)
+        b = self.b
+
+        def lane(k: int) -> list[ir.Value]:
+            position = ir.DenseI64ArrayAttr.get([k])
+            return [
+                b.value("vector.extract", (v,), ir.VectorType(v.type).element_type, static_position=position)
+                for v in values
+            ]
+
+        parts = [lane(k) for k in range(self.width)]
+        while len(parts) > 1:
+            parts = [combine(x, y) for x, y in zip(parts[::2], parts[1::2])]
+        return parts[0]
+
     # -- memory ----------------------------------------------------------------------------------------------------
     def load_at(self, buffer: ir.Value, offset: Dim) -> ir.Value:
         element = ir.MemRefType(buffer.type).element_type

@@ -25,10 +25,11 @@ from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
 from ..thread_values import ThreadValues, Together
 from .early_values import EarlyValues, load_ahead
-from .joint_reductions import Joint
+from .joint_reductions import joint_of
 from .kept_loads import KeepingValues
 from .row_places import RowPlaces, take_row
 from .row_plan import REGISTER_ROW, RowForm, RowPlan
+from .row_search import is_searched
 from .row_values import Piece, Row
 from .shifted_rows import ShiftedRow
 from .stored import Stored
@@ -89,10 +90,11 @@ def choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
 def shifted_form(graph: TensorGraph, stored: Stored, plan: RowPlan, whole: int) -> RowForm | None:
     """The form of rows that begin anywhere in vectors; None where vectors of `whole` elements are no worse.
 
-    Those are no gain where there are several accumulators (positions of maxima): each lane has its own, to be combined.
+    Those are no gain where there are several accumulators (positions of maxima beside sums): each lane has its own, to be
+    combined.
     Nor where much lies otherwise (two weights of f32): what is read shifted costs about as much as two whole vectors.
     """
-    if any(len(key.owner.owner.results) > 1 for key in plan.keys):
+    if any(not is_searched(joint) for joint in plan.joints(graph) if len(joint.results) > len(joint.generics)):
         return None
     width = row_width(graph, stored, plan, shifted=True)
     otherwise = _others(_probe(graph, stored, plan, width, shifted=True), plan.length, width)
@@ -165,7 +167,7 @@ def _write_own(plan: RowPlan, ev: ThreadValues, r: Dim, early: EarlyValues) -> l
 
 def _in_one_pass(ev: ThreadValues, row: Row, keys: Sequence[ir.Value]) -> Together:
     """What gives the results of each of these reductions, and does all when it is asked for the first."""
-    joint = Joint(tuple(ev.graph.generic(key.owner.owner.results[0]) for key in keys))
+    joint = joint_of(ev.graph, keys)
     made: dict[tuple[Dim, ...], list[ir.Value]] = {}
 
     def reduce(generic: Generic, index: Index) -> list[ir.Value]:

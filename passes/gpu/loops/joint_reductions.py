@@ -63,21 +63,7 @@ class Joint:
 
     def across_lanes(self, ev: ThreadValues, values: Sequence[Any]) -> list[Any]:
         """The lanes of vector accumulators combined, neighbours first."""
-        if not any(isinstance(v.type, ir.VectorType) for v in values):
-            return list(values)
-        b = ev.b
-
-        def lane(k: int) -> list[ir.Value]:
-            position = ir.DenseI64ArrayAttr.get([k])
-            return [
-                b.value("vector.extract", (v,), ir.VectorType(v.type).element_type, static_position=position)
-                for v in values
-            ]
-
-        parts = [lane(k) for k in range(ev.width)]
-        while len(parts) > 1:
-            parts = [self.combined(ev, x, y) for x, y in zip(parts[::2], parts[1::2])]
-        return parts[0]
+        return ev.across_lanes(values, lambda a, b: self.combined(ev, a, b))
 
     def _parts(self, values: Sequence[Any]) -> list[tuple[Generic, list[Any]]]:
         """`values`, one for each accumulator, by reduction."""
@@ -86,6 +72,11 @@ class Joint:
             found.append((g, list(values[at : at + len(g.outs)])))
             at += len(g.outs)
         return found
+
+
+def joint_of(graph: TensorGraph, keys: Iterable[ir.Value]) -> Joint:
+    """The reductions with these last arguments."""
+    return Joint(tuple(graph.generic(key.owner.owner.results[0]) for key in keys))
 
 
 def index_of(g: Generic, loops: Sequence[Dim]) -> list[Dim]:

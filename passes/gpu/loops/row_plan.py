@@ -15,6 +15,7 @@ from ...loops.loop_nest import Loop, Space
 from ...loops.tensor_graph import TensorGraph
 from ..gpu_kernel import WARP
 from .block_totals import BlockTotals
+from .joint_reductions import Joint, joint_of
 from .row_places import Turns
 
 WARP_ROW, WARP_VECTORS = 512, 4  # elements, or vectors for each of 32 lanes, up to which one wave takes a row
@@ -50,6 +51,10 @@ class RowPlan:
     def keys(self) -> list[ir.Value]:
         """The reductions of all passes."""
         return [key for keys in self.passes for key in keys]
+
+    def joints(self, graph: TensorGraph) -> list[Joint]:
+        """The reductions of each pass."""
+        return [joint_of(graph, keys) for keys in self.passes]
 
     @property
     def count(self) -> Dim:

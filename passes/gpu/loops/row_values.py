@@ -20,6 +20,7 @@ from ..block_reduce import reduce_block
 from ..gpu_kernel import GpuStage
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
+from .row_search import is_searched, search_row
 
 UNROLL = 4  # steps of a loop over memory that are under way at once
 
@@ -91,15 +92,12 @@ class Row:
 
     def reduce(self, ev: ThreadValues, joint: Joint, row: Sequence[Dim]) -> list[Any]:
         """The accumulators of `joint`, in all threads of the row, whose position in the loops is `row`."""
+        if self.unroll and is_searched(joint):
+            return search_row(self, ev, joint, row)
         accumulators = [ev.vector(v) for v in joint.inits(ev, row)]
-        reductions = joint.first.reductions
-        extents = [joint.first.extents[d] for d in reductions]
 
         def step(ev: ThreadValues, column: Dim, carried: list[Any]) -> list[Any]:
-            loops = list(row)
-            for d, i in zip(reductions, ev.ranges.delinearize(column, extents)):
-                loops[d] = i
-            return joint.step(ev, loops, carried)
+            return joint.step(ev, self.loops(ev, joint, row, column), carried)
 
         if self.unroll:
             for piece in self.pieces(ev):
@@ -121,6 +119,13 @@ class Row:
             )
         accumulators = joint.across_lanes(ev, accumulators)
         return reduce_block(self.stage, accumulators, self.threads, lambda a, b: joint.combined(ev, a, b))
+
+    def loops(self, ev: ThreadValues, joint: Joint, row: Sequence[Dim], column: Dim) -> list[Dim]:
+        """The position in the loops of `joint` of a column of the row at `row`."""
+        loops, reductions = list(row), joint.first.reductions
+        for d, i in zip(reductions, ev.ranges.delinearize(column, [joint.first.extents[d] for d in reductions])):
+            loops[d] = i
+        return loops
 
     def _first(self) -> ir.Value:
         b = self.stage.b
