@@ -68,7 +68,7 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     threads, unroll = form.threads(kernel.wave)
     turns = (
         form.turns(threads, unroll, SHIFTED_TURNS, kernel.wave)
-        if form.otherwise >= SHIFTED and isinstance(plan.count, int)
+        if kernel.aligned and form.otherwise >= SHIFTED and isinstance(plan.count, int)
         else None
     )
     places = turns.take(kernel) if turns and turns.turns > 1 else take_row(kernel, plan.count, threads)
