@@ -1,6 +1,7 @@
 """Training steps of whole models on the CPU in f32, two threads: gradients first, then time and memory.
 
-`python benchmarks/training.py [--inductor] [MODEL …]` writes benchmarks/results/training.md.
+`python benchmarks/training.py [--inductor] [--one-thread] [MODEL …]` writes benchmarks/results/training.md. `--one-thread` times one
+thread by its own clock, which leaves out most of what others do to the machine.
 
 A step is forward, loss, backward and torch's fused AdamW, which is the same for all: the model with its loss is compiled. ResNet-18 has
 batch statistics, the others are in `eval` mode: no dropout. MB is what forward and backward take at most beside parameters,
@@ -15,6 +16,7 @@ import contextlib
 import ctypes
 import gc
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +61,7 @@ def _resident(field: str) -> int:
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith(field)))
 
 
-def measure(name: str, inductor: bool) -> str:
+def measure(name: str, inductor: bool, clock: Callable[[], float]) -> str:
     """One line of the table."""
     from lamina.frontend.stats import COUNTERS
     from lamina.runtime.entry import SHARED
@@ -81,7 +83,7 @@ def measure(name: str, inductor: bool) -> str:
             trained.loss = torch.compile(trained.loss, backend=system, dynamic=False)
         error[system] = apart(trained.gradients(*given), exact)
         memory[system] = peak(trained, given, SHARED.size if system == "lamina" else 0)
-    times = interleaved({s: lambda t=t: t.step(*given) for s, t in systems.items()}, 4.0)
+    times = interleaved({s: lambda t=t: t.step(*given) for s, t in systems.items()}, 4.0, clock=clock)
     ms = {system: t.median * 1e3 for system, t in times.items()}
     cells = [name, f"{error['lamina']:.1e}", f"{error['eager']:.1e}", f"{ms['lamina']:.1f}", f"{ms['eager']:.1f}"]
     cells += [f"{ms['eager'] / ms['lamina']:.2f}", f"{memory['lamina']:.0f}", f"{memory['eager']:.0f}"]
@@ -94,11 +96,13 @@ def measure(name: str, inductor: bool) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inductor", action="store_true", help="time torch.compile's default backend too")
+    parser.add_argument("--one-thread", action="store_true", help="time one thread by its own clock")
     parser.add_argument("models", nargs="*", default=[], help=f"of {', '.join(MODELS)}")
     options = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1 if options.one_thread else 2)
+    clock = time.thread_time if options.one_thread else time.perf_counter
     head = HEAD + BESIDE if options.inductor else HEAD
-    lines = table(head, (measure(name, options.inductor) for name in options.models or MODELS))
+    lines = table(head, (measure(name, options.inductor, clock) for name in options.models or MODELS))
     lines += ["", "Errors are of the gradients, relative to their norm, against float64; times are medians."]
     write("training", "Training steps, CPU, two threads", " ".join(["python", *sys.argv]), lines)
 
