@@ -31,8 +31,8 @@ LONG = 512  # elements of a long loop: at least four times the largest vectors o
 
 def is_small(g: Generic) -> bool:
     """True for a reduction that is unrolled rather than looped over."""
-    total = dims.product(g.extents[d] for d in g.reductions)
-    return isinstance(total, int) and total <= SMALL
+    extents = [g.extents[d] for d in g.reductions]
+    return all(isinstance(e, int) for e in extents) and dims.product(extents) <= SMALL
 
 
 @dataclass(frozen=True)

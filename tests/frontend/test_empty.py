@@ -99,3 +99,11 @@ def test_extreme_of_nothing_is_an_error():
     compiled = lamina.compile(lambda x: x.amax(0), (torch.randn(5, 8),), dynamic_shapes=({0: n},))
     with pytest.raises(LaminaRuntimeError, match="'n' is 0 and must be 1..64"):
         compiled(torch.ones(0, 8))
+
+
+def test_mean_over_nothing_and_a_size():
+    """The product of the reduced sizes is 0, and yet not all of them are numbers."""
+    x = torch.randn(4, 0, 1)
+    torch._dynamo.mark_dynamic(x, 0)
+    stats = check(lambda x: x.exp().mean(), x, dynamic=True)
+    assert not stats["fallback"] and not stats["failures"] and not stats["plain_kernels"]

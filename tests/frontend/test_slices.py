@@ -6,6 +6,8 @@ from torch.fx.experimental import _config
 
 from lamina.frontend.stats import COUNTERS
 
+from .conftest import check
+
 SLICES = {
     "last five hundred": lambda x, y: x[-500:] * 2,
     "the same, every other": lambda x, y: x[-9::2] * 2,
@@ -35,3 +37,9 @@ def test_slice(name, guarded, monkeypatch):
             torch.testing.assert_close(compiled(x, y), f(x, y), rtol=0, atol=0)
     if guarded or name != "as many as another has":  # an unguarded -n may be 0
         assert not COUNTERS.snapshot()["fallback"]
+
+
+def test_size_that_only_the_extent_of_an_input_is():
+    """Windows over n elements are n - 1, in strides: the tensor has n elements, but no dim of that size."""
+    stats = check(lambda x: x.unfold(1, 2, 1).mT @ x.unfold(1, 2, 1), torch.arange(3)[None], dynamic=True)
+    assert not stats["failures"]
