@@ -26,7 +26,7 @@ from .code import Index, delinearize
 from .conv_problem import ConvProblem, input_reader, weight_at
 from .epilogue import Epilogue, needs_scalars
 from .frame import Frame
-from .gemm import CHUNK_WORK
+from .gemm import grain
 from .micro import LATENCY, Rows, Tile, choose_tile
 from .patch import Patch
 from .patch_vectors import Load, Loader, PatchVectors
@@ -70,7 +70,7 @@ class DirectConv:
         self.vectors = PatchVectors(code, self.patch, self.buffer, tile.width, self.positions)
         code.loop(self.frame.begin, self.frame.end, 1, [], self._item)
         work = 2 * SLOW * self.block * self.channels * self.taps
-        self.frame.close(p.batch * p.out_channels * self.blocks, max(1, CHUNK_WORK // max(1, work)))
+        self.frame.close(p.batch * p.out_channels * self.blocks, grain(work, tile.width))
 
     def _item(self, number: ir.Value) -> None:
         code, p = self.code, self.problem

@@ -32,7 +32,7 @@ from .copy import copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
 from .frame import Frame, kernels, open_frame
-from .gemm import CHUNK_WORK
+from .gemm import grain
 from .micro import Panel, Rows, Tile, choose_tile, load_tile, multiply, store_tile, zeros
 from .pack import Matrix, pack_panels
 from .problem import element_offset
@@ -98,7 +98,7 @@ class _Attention:
         self.softmax = Softmax(self.frame, p, tile, self.scores, self.key_block, states, self.lse, self.one_block)
         code.loop(self.frame.begin, self.frame.end, 1, [], self._item)
         work = 4 * self.row_block * math.prod(d if isinstance(d, int) else 64 for d in (p.keys, p.depth))
-        self.frame.close(dims.product(p.heads) * self.row_blocks, max(1, CHUNK_WORK // max(1, work)))
+        self.frame.close(dims.product(p.heads) * self.row_blocks, grain(work, tile.width))
 
     def _padded(self, size: Index) -> Index:
         columns = self.value_tile.columns

@@ -12,7 +12,7 @@ from . import numeric as numeric
 from .code import Index
 from .computed import computed_matrix
 from .frame import EmitError, Frame, kernels, open_frame
-from .gemm import CHUNK_WORK
+from .gemm import grain
 from .grouped_matmul import GroupedMatmul
 from .groups import pack_groups
 from .matmul import Matmul
@@ -104,4 +104,4 @@ def _emit_pack(frame: Frame, root: ir.Operation, vector_bits: int, registers: in
 
     code.loop(frame.begin, frame.end, 1, [], panel)
     work = columns * (k if isinstance(k, int) else 256) * 16
-    frame.close(dims.ceildiv(n, columns), max(1, CHUNK_WORK // max(1, work)))
+    frame.close(dims.ceildiv(n, columns), grain(work, width))

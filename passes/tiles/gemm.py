@@ -46,9 +46,9 @@ K_BLOCK = 1024  # elements of K at a time
 ROW_BLOCK = 72  # rows of an item, at most: their K_BLOCK elements of A stay in L2
 COLUMN_BLOCK = 128  # columns of an item, at most: for so many a block of A is read once from memory
 FEW_ITEMS = 16  # with fewer items than this, blocks of columns are halved, for threads to share the work evenly
-# flops of the smallest chunk of items given to a thread: 2 us with AVX-512, 5 with AVX2. A region costs 1 us where threads are awake,
-# as they are between the kernels of a call (the steps of an LSTM: 4.3 us in one chunk, 3.3 in two), and 30 where they sleep
-CHUNK_WORK = 500_000
+# flops of a lane in the smallest chunk of items given to a thread: 5 us. Where threads are awake, as between the kernels of a call, a
+# region costs 1 us if they share an L3 and some 5 if not: two chunks of 2 us (AVX-512) took 3.3 us or 6 for 4.3, of 5 us (AVX2) gained in both
+LANE_WORK = 62_500
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,11 @@ class Item:
     k_low: Index = 0
     k_high: Index = 0
     first: ir.Value | None = None  # with blocks of K: true in the first
+
+
+def grain(work: int, lanes: int) -> int:
+    """The items of `work` flops each that make a chunk, by vectors of so many lanes."""
+    return max(1, LANE_WORK * lanes // max(1, work))
 
 
 class Gemm:
@@ -171,7 +176,7 @@ class Gemm:
         self.column_blocks = dims.ceildiv(self.columns_dim, self.column_block)
         code.loop(self.frame.begin, self.frame.end, 1, [], self._item)
         work = 2 * self.row_block * self.column_block * (self.k_dim if isinstance(self.k_dim, int) else 256)
-        self.frame.close(self.items(), max(1, CHUNK_WORK // max(1, work)))
+        self.frame.close(self.items(), grain(work, self.tile.width))
 
     def items(self) -> Dim:
         """The number of work items."""
