@@ -8,7 +8,9 @@ from support.run_kernel import compile_kernel
 from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.mlir_context import context
+from lamina.targets import get_target
 
+COLUMNS = 2 * get_target("native").features.lanes()
 NUMPY = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f64": np.float64}
 TRANSPOSED = """
   %e = tensor.empty() : {w}
@@ -95,18 +97,18 @@ def test_ends_past_the_last_row_are_the_last_row():
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_matrices_packed_before(dtype):
-    """Panels of 16 columns, rows in blocks, in none, and past the last end."""
+    """Panels as wide as the register tile, rows in blocks, in none, and past the last end."""
     groups, panels, k = 3, 3, 37
-    args = [(dtype, ("d0", k)), (dtype, (groups, panels, k, 16)), ("i64", (groups,))]
-    y = tensor(dtype, ("d0", panels * 16))
+    args = [(dtype, ("d0", k)), (dtype, (groups, panels, k, COLUMNS)), ("i64", (groups,))]
+    y = tensor(dtype, ("d0", panels * COLUMNS))
     body = f'%y = "lamina.packed_grouped_matmul"(%0, %1, %2) : ({", ".join(tensor(*a) for a in args)}) -> {y}\nreturn %y : {y}'
-    run = compile_kernel(kernel("matmul", args, [(dtype, ("d0", panels * 16))], body, ("d0",)), context=context())
+    run = compile_kernel(kernel("matmul", args, [(dtype, ("d0", panels * COLUMNS))], body, ("d0",)), context=context())
     rng = np.random.default_rng(0)
     for rows, ends in [(9, [4, 4, 8]), (200, [100, 103, 190]), (5, [0, 0, 0]), (0, [0, 0, 0])]:
         x = rng.standard_normal((rows, k)).astype(NUMPY[dtype])
-        packed = rng.standard_normal((groups, panels, k, 16)).astype(NUMPY[dtype])
+        packed = rng.standard_normal((groups, panels, k, COLUMNS)).astype(NUMPY[dtype])
         w = packed.swapaxes(1, 2).reshape(groups, k, -1).astype(float)
-        exact = np.zeros((rows, panels * 16))
+        exact = np.zeros((rows, panels * COLUMNS))
         for start, end, matrix in zip([0, *ends], ends, w):
             exact[start:end] = x[start:end].astype(float) @ matrix
         out = guarded(np.full(exact.shape, np.nan, NUMPY[dtype]))
