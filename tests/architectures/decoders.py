@@ -16,28 +16,28 @@ def _unmasked() -> dict[str, Any]:
     return {"input_ids": tokens(), "use_cache": False}
 
 
-def _llama_like(family: str, config: str = "", **fields: Any) -> Maker:
+def llama_like(family: str, config: str = "", **fields: Any) -> Maker:
     """A model whose config has Llama's names."""
     return library(f"{family}ForCausalLM", config or f"{family}Config", _arguments, **LLAMA | fields)
 
 
 DECODERS: dict[str, Maker] = {
-    "llama": _llama_like("Llama"),
-    "mistral, sliding window": _llama_like("Mistral", sliding_window=5),
-    "qwen2": _llama_like("Qwen2"),
-    "qwen3": _llama_like("Qwen3", head_dim=8),
-    "gemma2, soft caps": _llama_like("Gemma2", head_dim=8, query_pre_attn_scalar=8, sliding_window=5),
-    "gemma3": _llama_like("Gemma3", "Gemma3TextConfig", head_dim=8, query_pre_attn_scalar=8, sliding_window=5),
-    "phi3": _llama_like("Phi3"),
-    "olmo2": _llama_like("Olmo2"),
-    "cohere": _llama_like("Cohere"),
-    "stablelm": _llama_like("StableLm"),
-    "granite": _llama_like("Granite"),
-    "mixtral, experts": _llama_like("Mixtral", num_local_experts=4, num_experts_per_tok=2),
-    "qwen2_moe, experts": _llama_like(
+    "llama": llama_like("Llama"),
+    "mistral, sliding window": llama_like("Mistral", sliding_window=5),
+    "qwen2": llama_like("Qwen2"),
+    "qwen3": llama_like("Qwen3", head_dim=8),
+    "gemma2, soft caps": llama_like("Gemma2", head_dim=8, query_pre_attn_scalar=8, sliding_window=5),
+    "gemma3": llama_like("Gemma3", "Gemma3TextConfig", head_dim=8, query_pre_attn_scalar=8, sliding_window=5),
+    "phi3": llama_like("Phi3"),
+    "olmo2": llama_like("Olmo2"),
+    "cohere": llama_like("Cohere"),
+    "stablelm": llama_like("StableLm"),
+    "granite": llama_like("Granite"),
+    "mixtral, experts": llama_like("Mixtral", num_local_experts=4, num_experts_per_tok=2),
+    "qwen2_moe, experts": llama_like(
         "Qwen2Moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24
     ),
-    "deepseek_v3, latent attention": _llama_like(
+    "deepseek_v3, latent attention": llama_like(
         "DeepseekV3",
         num_key_value_heads=4,
         q_lora_rank=16,
@@ -89,12 +89,12 @@ DECODERS: dict[str, Maker] = {
         n_groups=2,
         chunk_size=8,
     ),
-    "phi": _llama_like("Phi"),
-    "glm4": _llama_like("Glm4", head_dim=8),
-    "llama4, complex rotation": _llama_like(
+    "phi": llama_like("Phi"),
+    "glm4": llama_like("Glm4", head_dim=8),
+    "llama4, complex rotation": llama_like(
         "Llama4", "Llama4TextConfig", head_dim=8, num_local_experts=4, intermediate_size_mlp=48
     ),
-    "deepseek_v2, complex rotation": _llama_like(
+    "deepseek_v2, complex rotation": llama_like(
         "DeepseekV2",
         num_key_value_heads=4,
         q_lora_rank=24,
@@ -111,11 +111,11 @@ DECODERS: dict[str, Maker] = {
         moe_intermediate_size=16,
         first_k_dense_replace=1,
     ),
-    "gpt_oss, experts": _llama_like("GptOss", head_dim=8, num_local_experts=4, num_experts_per_tok=2),
-    "qwen3_moe, experts": _llama_like(
+    "gpt_oss, experts": llama_like("GptOss", head_dim=8, num_local_experts=4, num_experts_per_tok=2),
+    "qwen3_moe, experts": llama_like(
         "Qwen3Moe", head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16
     ),
-    "qwen3_next, linear attention": _llama_like(
+    "qwen3_next, linear attention": llama_like(
         "Qwen3Next",
         head_dim=8,
         num_experts=4,
@@ -128,15 +128,15 @@ DECODERS: dict[str, Maker] = {
         linear_value_head_dim=8,
         layer_types=["linear_attention", "full_attention"],
     ),
-    "minimax, linear attention": _llama_like(
+    "minimax, linear attention": llama_like(
         "MiniMax",
         head_dim=8,
         num_local_experts=4,
         block_size=4,
         layer_types=["linear_attention", "full_attention"],
     ),
-    "lfm2, short convolutions": _llama_like("Lfm2", layer_types=["conv", "full_attention"]),
-    "falcon_h1, attention beside states": _llama_like(
+    "lfm2, short convolutions": llama_like("Lfm2", layer_types=["conv", "full_attention"]),
+    "falcon_h1, attention beside states": llama_like(
         "FalconH1",
         mamba_d_ssm=32,
         mamba_n_heads=4,

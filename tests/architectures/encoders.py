@@ -16,7 +16,7 @@ def _pair() -> dict[str, Any]:
     return _arguments() | {"decoder_input_ids": tokens(7), "use_cache": False}
 
 
-def _bert_like(family: str, model: str = "Model", **fields: Any) -> Maker:
+def bert_like(family: str, model: str = "Model", **fields: Any) -> Maker:
     """A model whose config has BERT's names."""
     return library(f"{family}{model}", f"{family}Config", _arguments, **BERT | fields)
 
@@ -27,7 +27,7 @@ def _bart_like(family: str, model: str = "ForConditionalGeneration", **fields: A
 
 
 ENCODERS: dict[str, Maker] = {
-    "bert, masked tokens": _bert_like("Bert", "ForMaskedLM"),
+    "bert, masked tokens": bert_like("Bert", "ForMaskedLM"),
     "distilbert": library(
         "DistilBertModel",
         "DistilBertConfig",
@@ -38,14 +38,14 @@ ENCODERS: dict[str, Maker] = {
         n_layers=2,
         n_heads=4,
     ),
-    "roberta": _bert_like("Roberta"),
-    "xlm_roberta, classes": _bert_like("XLMRoberta", "ForSequenceClassification"),
-    "electra": _bert_like("Electra", embedding_size=16),
-    "albert": _bert_like("Albert", embedding_size=16),
-    "mpnet": _bert_like("MPNet"),
-    "deberta_v2": _bert_like("DebertaV2", relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8),
-    "modernbert": _bert_like("ModernBert", pad_token_id=0, local_attention=6, bos_token_id=1, eos_token_id=2),
-    "roformer": _bert_like("RoFormer"),
+    "roberta": bert_like("Roberta"),
+    "xlm_roberta, classes": bert_like("XLMRoberta", "ForSequenceClassification"),
+    "electra": bert_like("Electra", embedding_size=16),
+    "albert": bert_like("Albert", embedding_size=16),
+    "mpnet": bert_like("MPNet"),
+    "deberta_v2": bert_like("DebertaV2", relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8),
+    "modernbert": bert_like("ModernBert", pad_token_id=0, local_attention=6, bos_token_id=1, eos_token_id=2),
+    "roformer": bert_like("RoFormer"),
     "fnet": library(
         "FNetModel",
         "FNetConfig",
@@ -67,12 +67,12 @@ ENCODERS: dict[str, Maker] = {
         feed_forward_proj="gated-gelu",
         **T5,
     ),
-    "deberta, relative positions": _bert_like("Deberta", relative_attention=True, pos_att_type=["c2p", "p2c"]),
-    "longformer, windows": _bert_like("Longformer", attention_window=4),
-    "mobilebert": _bert_like(
+    "deberta, relative positions": bert_like("Deberta", relative_attention=True, pos_att_type=["c2p", "p2c"]),
+    "longformer, windows": bert_like("Longformer", attention_window=4),
+    "mobilebert": bert_like(
         "MobileBert", embedding_size=16, true_hidden_size=16, intra_bottleneck_size=16, num_feedforward_networks=2
     ),
-    "convbert": _bert_like("ConvBert", embedding_size=32),
+    "convbert": bert_like("ConvBert", embedding_size=32),
     "xlnet": library(
         "XLNetModel",
         "XLNetConfig",

@@ -10,12 +10,12 @@ from .sizes import ATTENTION, CAPTION, PAIR, PICTURE, RESNET, STAGES, SWIN, WAVE
 from .subject import BATCH, Maker, library, padded, tokens
 
 
-def _image(size: int, channels: int = 3) -> Any:
+def image(size: int, channels: int = 3) -> Any:
     return lambda: {"pixel_values": torch.randn(BATCH, channels, size, size)}
 
 
 def _clip() -> dict[str, Any]:
-    return {"input_ids": tokens(), "attention_mask": padded(), **_image(32)()}
+    return {"input_ids": tokens(), "attention_mask": padded(), **image(32)()}
 
 
 def _wave() -> dict[str, Any]:
@@ -27,40 +27,40 @@ def _whisper() -> dict[str, Any]:
 
 
 SENSES: dict[str, Maker] = {
-    "vit": library("ViTForImageClassification", "ViTConfig", _image(32), **PICTURE),
-    "deit": library("DeiTModel", "DeiTConfig", _image(32), **PICTURE),
+    "vit": library("ViTForImageClassification", "ViTConfig", image(32), **PICTURE),
+    "deit": library("DeiTModel", "DeiTConfig", image(32), **PICTURE),
     "beit": library(
-        "BeitModel", "BeitConfig", _image(32), **PICTURE | {"use_relative_position_bias": True, "out_indices": [1]}
+        "BeitModel", "BeitConfig", image(32), **PICTURE | {"use_relative_position_bias": True, "out_indices": [1]}
     ),
-    "dinov2": library("Dinov2Model", "Dinov2Config", _image(28), **PICTURE | {"image_size": 28, "patch_size": 7}),
-    "swin": library("SwinForImageClassification", "SwinConfig", _image(32), **SWIN),
+    "dinov2": library("Dinov2Model", "Dinov2Config", image(28), **PICTURE | {"image_size": 28, "patch_size": 7}),
+    "swin": library("SwinForImageClassification", "SwinConfig", image(32), **SWIN),
     "segformer": library(
         "SegformerForSemanticSegmentation",
         "SegformerConfig",
-        _image(32),
+        image(32),
         hidden_sizes=[8, 16, 16, 32],
         depths=[1, 1, 1, 1],
         num_attention_heads=[1, 2, 2, 4],
         decoder_hidden_size=16,
     ),
-    "convnext": library("ConvNextForImageClassification", "ConvNextConfig", _image(32), **STAGES, num_stages=2),
-    "convnextv2": library("ConvNextV2Model", "ConvNextV2Config", _image(32), **STAGES, num_stages=2),
-    "resnet of transformers": library("ResNetForImageClassification", "ResNetConfig", _image(32), **RESNET),
-    "regnet": library("RegNetModel", "RegNetConfig", _image(32), **STAGES, embedding_size=8, groups_width=4),
+    "convnext": library("ConvNextForImageClassification", "ConvNextConfig", image(32), **STAGES, num_stages=2),
+    "convnextv2": library("ConvNextV2Model", "ConvNextV2Config", image(32), **STAGES, num_stages=2),
+    "resnet of transformers": library("ResNetForImageClassification", "ResNetConfig", image(32), **RESNET),
+    "regnet": library("RegNetModel", "RegNetConfig", image(32), **STAGES, embedding_size=8, groups_width=4),
     "efficientnet": library(
         "EfficientNetForImageClassification",
         "EfficientNetConfig",
-        _image(32),
+        image(32),
         width_coefficient=0.25,
         depth_coefficient=0.3,
         hidden_dim=320,
         image_size=32,
     ),
-    "mobilenet_v2": library("MobileNetV2Model", "MobileNetV2Config", _image(32), depth_multiplier=0.25, image_size=32),
+    "mobilenet_v2": library("MobileNetV2Model", "MobileNetV2Config", image(32), depth_multiplier=0.25, image_size=32),
     "mobilevit": library(
         "MobileViTModel",
         "MobileViTConfig",
-        _image(64),
+        image(64),
         image_size=64,
         hidden_sizes=[12, 16, 20],
         neck_hidden_sizes=[4, 8, 8, 12, 12, 16, 20],
@@ -69,7 +69,7 @@ SENSES: dict[str, Maker] = {
     "detr": library(
         "DetrForObjectDetection",
         "DetrConfig",
-        _image(64),
+        image(64),
         use_timm_backbone=False,
         use_pretrained_backbone=False,
         backbone=None,
@@ -88,7 +88,7 @@ SENSES: dict[str, Maker] = {
     "siglip": library(
         "SiglipModel",
         "SiglipConfig",
-        lambda: {"input_ids": tokens(), **_image(32)()},
+        lambda: {"input_ids": tokens(), **image(32)()},
         text_config=CAPTION,
         vision_config=PICTURE,
     ),
@@ -107,11 +107,11 @@ SENSES: dict[str, Maker] = {
     ),
     "wav2vec2": library("Wav2Vec2ForCTC", "Wav2Vec2Config", _wave, **WAVE),
     "hubert": library("HubertModel", "HubertConfig", _wave, **WAVE),
-    "swinv2": library("Swinv2Model", "Swinv2Config", _image(32), **SWIN),
+    "swinv2": library("Swinv2Model", "Swinv2Config", image(32), **SWIN),
     "sam, its eye": library(
         "SamVisionModel",
         "SamVisionConfig",
-        _image(32),
+        image(32),
         **ATTENTION,
         image_size=32,
         patch_size=4,
@@ -123,7 +123,7 @@ SENSES: dict[str, Maker] = {
     "yolos": library(
         "YolosForObjectDetection",
         "YolosConfig",
-        _image(32),
+        image(32),
         **PICTURE | {"image_size": [32, 32]},
         num_detection_tokens=5,
     ),
@@ -137,7 +137,7 @@ SENSES: dict[str, Maker] = {
     "focalnet": library(
         "FocalNetModel",
         "FocalNetConfig",
-        _image(32),
+        image(32),
         image_size=32,
         patch_size=4,
         embed_dim=8,
