@@ -67,7 +67,7 @@ class ThreadValues(VectorEvaluator):
         self.together: dict[ir.Value, Together] = {}
         self.sums: set[ir.Value] = set()  # results of bodies that add a term to a sum
         self.begins: dict[str, Dim] = {}  # symbols of which more is known: what shows what they make aligned
-        # f32 quotients within 2 ulp, and sums of products that are not rounded, will do where every result is rounded to 16 bits
+        # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
         elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
         self.bounded: set[ir.Value] = set()  # what was made of functions that are right to some ulp
         self.coarse = all(isinstance(e, (ir.F16Type, ir.BF16Type)) for e in elements)
@@ -234,7 +234,7 @@ class ThreadValues(VectorEvaluator):
         )
 
     def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
-        product = _product(operands) if op.name == "arith.addf" and self._contracts(op) else None
+        product = _product(operands) if op.name == "arith.addf" and op.results[0] in self.sums else None
         if product is not None:
             return [self.b.value("math.fma", product, types[0])]
         exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)
@@ -252,10 +252,6 @@ class ThreadValues(VectorEvaluator):
         if not exact:
             self.bounded.update(made)
         return made
-
-    def _contracts(self, op: BodyOp) -> bool:
-        """True if a product is not rounded before `op` adds it: as a term of a sum, and where every result has 16 bits."""
-        return op.results[0] in self.sums or (self.coarse and _is_f32(op.results[0].type))
 
     def _quotient(self, op: BodyOp, operands: list[Any], type: ir.Type) -> ir.Value:
         """`x / y` within 2 ulp, lane by lane, where the machine has an instruction for that."""

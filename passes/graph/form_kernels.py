@@ -6,8 +6,7 @@ groups in program order, so that each joins the kernels that produce its operand
 * a pointwise op joins a matmul, convolution or attention whose result it reads (epilogue), a row kernel, or other
   pointwise ops of the same shape;
 * a reduction or row op (softmax, layer_norm …) joins the pointwise ops that feed it, and reductions over the same rows;
-* on GPUs, a concatenation is a pointwise op, which others of its shape join, and totals of what many rows have one of join the
-  rows (`row_totals.py`);
+* on GPUs, a concatenation is a pointwise op, which others of its shape join;
 * what does not share the space but is read by this kernel alone is computed inside it (through views), for products only
   where their tiles pack the operand (`packed_operands.py`).
 
@@ -27,7 +26,6 @@ from .kernel_rules import Rules
 from .kernel_spaces import Axes, full_axes, reduction_space
 from .kernel_uses import Uses
 from .packed_operands import is_packed
-from .row_totals import adds_rows
 
 # Beyond these a kernel gains nothing more, and compile time and register pressure grow.
 MAX_MEMBERS = 64
@@ -79,8 +77,6 @@ def group_ops(
         if former.uses.is_grouped(node):
             former.place(node)
     former.join_siblings()
-    if gpu:
-        former.join_totals()
     return former.groups
 
 
@@ -197,21 +193,6 @@ class _Former:
                 group = others[0]
             for v in whole:
                 readers.setdefault((v, group.space), []).append(group)
-
-    def join_totals(self) -> None:
-        """Merge kernels that add up what others have one of for each row into these (the mean of losses)."""
-        for total in list(self.groups.alive.values()):
-            before = [
-                g for g in dict.fromkeys(map(self._group_of, sorted(total.inputs))) if g is not None and g is not total
-            ]
-            for rows in before:
-                if (
-                    adds_rows(self.rules, total, rows)
-                    and self._are_small(total, rows)
-                    and self.groups.can_merge(total, rows)
-                ):
-                    self._merge(rows, total)
-                    break
 
     def _are_siblings(self, a: Group, b: Group) -> bool:
         if a.number not in self.groups.alive or a.rows_only != b.rows_only:

@@ -197,12 +197,14 @@ class Rules:
 
     def only_read_by(self, group: Group, node: Node, target: Group) -> bool:
         """True if all results of `group` are read by `node`, `target` and the group itself alone."""
-        return not any(self.read_outside(r, (group, target), node) for member in group.members for r in member.results)
-
-    def read_outside(self, value: int, groups: tuple[Group, ...], node: Node | None = None) -> bool:
-        """True if `value` is read by other ops than `node` and those of `groups`, or returned."""
-        others = (user for user in self.uses.strict[value] if user is not node)
-        return value in self.uses.returned or any(self.groups.of.get(user) not in groups for user in others)
+        for member in group.members:
+            for r in member.results:
+                if r in self.uses.returned:
+                    return False
+                for user in self.uses.strict[r]:
+                    if user is not node and self.groups.of.get(user) not in (group, target):
+                        return False
+        return True
 
     # -- axes of what an op reads -----------------------------------------------------------------------------
     def shape(self, value: int) -> Shape:

@@ -197,6 +197,13 @@ def test_loads_of_short_sums_are_under_way_together():
     assert text.count("memref.load") == 8 and "gpu.barrier" not in text
 
 
+@pytest.mark.parametrize("columns", [301, 304])
+def test_short_sums_of_rows_that_begin_anywhere_are_taken_by_blocks(columns):
+    shape = (230, 40, columns)
+    text = check(graph_of("sum", ("bf16", shape), dims=(1,), keepdim=False), random(("bf16", shape)), 2e-4, ALIGNED)
+    assert text.count("gpu.func @") == 1 and ("gpu.barrier" in text) == (columns == 301)
+
+
 def test_a_sum_of_everything_takes_two_stages():
     text = check(graph_of("sum", ("f32", (300, 500)), dims=(0, 1), keepdim=False), random(("f32", (300, 500))), 2e-4)
     assert text.count("gpu.func @") == 2

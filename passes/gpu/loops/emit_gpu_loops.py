@@ -26,12 +26,10 @@ from ..gpu_kernel import WARP, GpuKernel
 from ..probe import Probe
 from .emit_gathers import are_gathered_columns, emit_gathers
 from .emit_pointwise import emit_pointwise
-from .emit_reductions import emit_reductions, fits
-from .emit_rows import emit_rows
+from .emit_reductions import begin_anywhere, emit_reductions, fits
+from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
 from .emit_tiles import Turn, find_cross
-from .joint_reductions import passes, position
-from .row_plan import REGISTER_ROW, RowPlan
-from .row_totals import emit_row_totals
+from .joint_reductions import Joint, passes, position
 from .stored import Stored
 from .symbolic_rows import emit_symbolic_rows
 
@@ -92,15 +90,15 @@ def _emit(kernel: GpuKernel) -> None:
             if crossing is not None:
                 Turn(kernel, stored, results, space, *crossing).emit()
                 break
+            short = _short_columns(kernel, stored, space, accesses) if not long else None
+            if short is not None:
+                emit_reductions(kernel, stored, short, results)
+                break
             if not long and are_gathered_columns(kernel, stored, results, space):
                 emit_gathers(kernel, stored, results, space)
                 break
             if not long:
                 emit_pointwise(kernel, stored, results, numel, space)
-                break
-            if numel == 1 and emit_row_totals(
-                kernel, stored, long, results, partial(_row_plan, results=[], stored=stored)
-            ):
                 break
             first, *others = passes(graph, stored.values, long, partial(fits, kernel, stored))
             if not others and _is_only(space, accesses, long):
@@ -121,6 +119,16 @@ def _is_short(g: Generic, numel: Dim = MANY) -> bool:
     length = _length(g)
     most = SHORT if not isinstance(numel, int) or numel >= MANY else SHORT_ROW
     return (isinstance(length, int) and length <= most) or not is_combinable(g)
+
+
+def _short_columns(kernel: GpuKernel, stored: Stored, space: Space, accesses: Probe) -> Joint | None:
+    """The reductions that the results are, where a thread for each would read vectors that begin anywhere in two parts."""
+    reductions = accesses.reductions
+    if not reductions or not all(is_combinable(r.generic) for r in reductions):
+        return None
+    joint, *others = passes(accesses.graph, stored.values, reductions, partial(fits, kernel, stored))
+    only = not others and _is_only(space, accesses, reductions)
+    return joint if only and begin_anywhere(kernel, stored, joint) else None
 
 
 def _is_only(space: Space, accesses: Probe, long: list[Reduction]) -> bool:

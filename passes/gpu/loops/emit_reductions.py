@@ -24,10 +24,9 @@ from ..lane_places import LANE
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
 from .emit_columns import ColumnStages
+from .emit_rows import place, rows_per_block, threads_for
 from .joint_reductions import Joint
 from .reduction_stages import ReductionStages, is_first
-from .row_places import place, rows_per_block
-from .row_plan import threads_for
 from .row_values import UNROLL, Row, strided
 from .stored import Stored, from_scratch
 
@@ -35,6 +34,7 @@ ROW_THREADS = 256  # of a block that takes a chunk of a row
 FINAL_THREADS, FINAL_UNROLL = 256, 8  # at most, of the stage that combines chunks, and how many it reads at once
 WAVES = 2112  # blocks along rows: sixteen for each of 132 multiprocessors
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
+LEAST_ROWS = 32  # that begin anywhere, of which a block's slices take columns together rather than a thread its own
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 
 
@@ -52,6 +52,13 @@ def fits(kernel: GpuKernel, stored: Stored, joint: Joint) -> bool:
     if any(type(stages) is not type(whole) for stages in alone):
         return False
     return whole.width() == max(stages.width() for stages in alone)
+
+
+def begin_anywhere(kernel: GpuKernel, stored: Stored, joint: Joint) -> bool:
+    """True if `joint` is along columns of rows that begin anywhere, of which slices have several."""
+    stages = _stages(kernel, stored, joint, [])
+    several = isinstance(stages.length, int) and stages.length >= LEAST_ROWS
+    return several and isinstance(stages, ColumnStages) and stages.form()[1] != 0
 
 
 def _stages(kernel: GpuKernel, stored: Stored, joint: Joint, results: list[int]) -> RowStages | ColumnStages:

@@ -1,15 +1,14 @@
 """Stages that take one row at a time: softmax, layer norm, sums along the last dimensions.
 
-row r = block * rows_per_block + thread / threads           RowPlaces: of several in turn, each
-<loads of what is needed later>                             load_ahead, EarlyValues
-<reductions along the row, by the row's threads>            Row
-store the row's own results, and the elements of those that have the row's length; add up what rows have one of
+row r = block * rows_per_block + thread / threads
+<reductions along the row, by the row's threads>            RowValues
+store the row's own results, and the elements of those that have the row's length
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mlir import ir
@@ -18,68 +17,156 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
+from ...loops.loop_nest import Loop, Space
 from ...loops.tensor_graph import Generic, TensorGraph
-from ..gpu_kernel import GpuKernel
+from ..gpu_kernel import WARP, GpuKernel, GpuStage, element_bytes
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
 from ..thread_values import ThreadValues, Together
-from .early_values import EarlyValues, load_ahead
-from .joint_reductions import joint_of
-from .kept_loads import KeepingValues
-from .row_places import RowPlaces, take_row
-from .row_plan import REGISTER_ROW, RowForm, RowPlan
+from .joint_reductions import Joint, joint_of
 from .row_search import is_searched
 from .row_values import Piece, Row
 from .shifted_rows import ShiftedRow
 from .stored import Stored
 
+WARP_ROW, WARP_VECTORS = 512, 4  # elements, or vectors for each of 32 lanes, up to which one wave takes a row
+HELD_VECTORS, HELD = 4, 16  # vectors of a longer row a thread should hold; elements, where those are taken one by one
 SHIFTED_ROW = 256  # the shortest row of which a thread's element beside its vectors is little
-SHIFTED, SHIFTED_TURNS = 2, 4  # with so much that is shifted, so many rows in turn share it
-SHIFTED_RESIDENT = 768  # threads of a multiprocessor that have registers for such a row: 80 each
+REGISTER_ROW = 32 * 1024  # the longest row that stays in registers: 32 elements in each of 1024 threads
+LOOP_THREADS = 512
+FEW_ROWS = 264  # up to two blocks for each of 132 multiprocessors: what counts is how soon a row is done
+FEW_THREADS = 256  # so such a row has a block, whatever its length
+AHEAD = 64  # registers of a thread for what is loaded before the first reduction
+BLOCK = 128  # threads of a block that takes several short rows
+
+
+@dataclass
+class RowPlan:
+    """Results `full` with an element for each of `length` positions of each row, results `rows` with one per row.
+
+    `flat` is the position in a full result over the variables of `outer` and `inner` loops.
+    """
+
+    space: Space
+    outer: list[Loop]
+    inner: list[Loop]
+    length: Dim
+    passes: list[list[ir.Value]]  # the reductions that the row's threads do together, by their last arguments
+    full: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[ir.Value]:
+        """The reductions of all passes."""
+        return [key for keys in self.passes for key in keys]
+
+    def joints(self, graph: TensorGraph) -> list[Joint]:
+        """The reductions of each pass."""
+        return [joint_of(graph, keys) for keys in self.passes]
+
+    @property
+    def count(self) -> Dim:
+        """How many rows there are."""
+        return dims.product(l.extent for l in self.outer)
+
+    def substitute(self, sizes: Mapping[str, Dim]) -> RowPlan:
+        """The same with symbols replaced by what is known of them."""
+        outer, inner = (
+            [replace(l, extent=dims.substitute(l.extent, sizes)) for l in x] for x in (self.outer, self.inner)
+        )
+        values = {n: dims.substitute(v, sizes) for n, v in self.space.values.items()}
+        return replace(
+            self,
+            space=Space([*outer, *inner], values),
+            outer=outer,
+            inner=inner,
+            length=dims.substitute(self.length, sizes),
+        )
+
+    def flat(self, ranges: Ranges, row: Dim, column: Dim) -> Dim:
+        """The position in a full result of `column` of `row`."""
+        values = dict(zip((l.name for l in self.outer), ranges.delinearize(row, [l.extent for l in self.outer])))
+        if self.inner:
+            extents = [l.extent for l in self.inner]
+            values.update(zip((l.name for l in self.inner), ranges.delinearize(column, extents)))
+        return ranges.simplify(dims.substitute(self.space.values["f"], values))
+
+
+def threads_for(length: Dim, width: int, wave: int, count: Dim) -> tuple[int, int]:
+    """Threads of each of `count` rows, and how many vectors each holds (0: more than fit into registers).
+
+    Threads of more than a wave hold HELD_VECTORS or HELD elements, up to twice as many: with fewer, most of the time goes
+    into combining what they hold.
+    """
+    if not isinstance(length, int) or length > REGISTER_ROW:
+        return LOOP_THREADS, 0
+    vectors, held = -(-length // width), HELD_VECTORS * width if width > 1 else HELD
+    if length <= WARP_ROW or width > 1 and vectors <= WARP_VECTORS * WARP:
+        threads = min(wave, _power_up(vectors))
+    else:
+        threads = min(1024, max(2 * WARP, _power_up(length // held // 2 + 1)))
+    if isinstance(count, int) and count <= FEW_ROWS:
+        threads = max(threads, min(FEW_THREADS, _power_up(vectors)))
+    return threads, -(-vectors // threads)
+
+
+def rows_per_block(threads: int, wave: int) -> int:
+    """Rows of a block: several where each belongs to lanes of one wave; those of more waves meet at barriers."""
+    return max(1, BLOCK // threads) if threads <= wave else 1
+
+
+def _power_up(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+@dataclass
+class RowForm:
+    """What one branch of a stage knows of its rows: they are whole vectors of `width` elements; `shifted`: they begin
+    anywhere in one.
+    """
+
+    plan: RowPlan
+    graph: TensorGraph
+    width: int
+    shifted: bool = False
 
 
 class RowStage:
-    """A stage whose blocks take rows as `places` says, each by `threads` threads."""
+    """A stage for `count` rows, each by `threads` threads; it runs where `when` is 1, and is not launched where it is 0."""
 
-    def __init__(self, stored: Stored, places: RowPlaces, threads: int):
-        self.stored, self.places, self.threads = stored, places, threads
-        self.stage = places.stage
+    def __init__(self, kernel: GpuKernel, stored: Stored, count: Dim, threads: int, when: Dim = 1):
+        self.stored, self.count, self.threads = stored, count, threads
+        per_block = rows_per_block(threads, kernel.wave)
+        self.stage = kernel.stage(threads * per_block, (when * dims.ceildiv(count, per_block), 1, 1))
+        self._row, self._lane, self._inside = place(self.stage, threads, per_block, count)
         self._streamed = StreamedLoads(self.stage)
 
     def write(self, form: RowForm, unroll: int) -> list[ir.Value]:
-        """Write the results of this thread's rows, of each of which it holds `unroll` vectors in registers (0: none)."""
-        places = self.places
-        make = partial(KeepingValues if form.plan.full and len(places.rows) > 1 else ThreadValues, graph=form.graph)
-        ev = self.stored.evaluator(self.stage, places.ranges.copy(), form.width, make)
+        """Write the results of this thread's row, of which it holds `unroll` vectors in registers (0: none)."""
+        ranges, make = Ranges({"r": self.count}), partial(ThreadValues, graph=form.graph)
+        ev = self.stored.evaluator(self.stage, ranges, form.width, make)
         ev.streamed = self._streamed
         length = form.plan.length
         if form.shifted:
-            row: Row = ShiftedRow(ev, self.threads, places.lane, unroll, length, length * places.like)
+            row: Row = ShiftedRow(ev, self.threads, self._lane, unroll, length, length * self._row)
         else:
-            row = Row(self.stage, self.threads, places.lane, dims.floordiv(length, form.width), unroll)
-        _emit_rows(form.plan, ev, row, places)
+            row = Row(self.stage, self.threads, self._lane, dims.floordiv(length, form.width), unroll)
+        _emit_row(form.plan, ev, row, self._row, self._inside)
         return []
 
 
 def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     """Write the results of `plan`, whose rows have a length that is known."""
-    form = choose_form(kernel.graph, stored, plan)
-    threads, unroll = form.threads(kernel.wave)
-    turns = (
-        form.turns(threads, unroll, SHIFTED_TURNS, kernel.wave)
-        if kernel.aligned and form.otherwise >= SHIFTED and isinstance(plan.count, int)
-        else None
-    )
-    places = turns.take(kernel) if turns and turns.turns > 1 else take_row(kernel, plan.count, threads)
-    rows = RowStage(stored, places, threads)
-    if turns and turns.turns > 1:
-        rows.stage.blocks_per_sm = SHIFTED_RESIDENT // rows.stage.threads
+    form = _choose_form(kernel.graph, stored, plan)
+    length = plan.length // form.width * form.width
+    threads, unroll = threads_for(length, form.width, kernel.wave, plan.count)
+    rows = RowStage(kernel, stored, plan.count, threads)
     rows.write(form, unroll)
     rows.stage.finish()
 
 
-def choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
+def _choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
     """Whole vectors, or longer ones that rows begin anywhere in."""
     whole = RowForm(plan, graph, row_width(graph, stored, plan))
     if not isinstance(plan.length, int) or not SHIFTED_ROW <= plan.length <= REGISTER_ROW:
@@ -98,7 +185,7 @@ def shifted_form(graph: TensorGraph, stored: Stored, plan: RowPlan, whole: int) 
         return None
     width = row_width(graph, stored, plan, shifted=True)
     otherwise = _others(_probe(graph, stored, plan, width, shifted=True), plan.length, width)
-    return RowForm(plan, graph, width, True, otherwise) if width > 2 * max(1, otherwise) * whole else None
+    return RowForm(plan, graph, width, True) if width > 2 * max(1, otherwise) * whole else None
 
 
 def _others(probe: Probe, length: Dim, width: int) -> int:
@@ -108,38 +195,15 @@ def _others(probe: Probe, length: Dim, width: int) -> int:
     return sum(not divisible(first, width) for _, first in firsts)
 
 
-def _emit_rows(plan: RowPlan, ev: ThreadValues, row: Row, places: RowPlaces) -> None:
-    """Write the results of the rows in `places`."""
+def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:
+    """Write the results of row `r`."""
+    graph, stage = ev.graph, ev.stage
     for keys in plan.passes:
         ev.together.update(dict.fromkeys(keys, _in_one_pass(ev, row, keys)))
-    b, rows = ev.b, places.rows
-    first = b.value("arith.cmpi", (row.lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
-    early = EarlyValues(plan, ev, rows)
-    keeps = isinstance(ev, KeepingValues)
-    if plan.full or early or len(rows) > 1:
-        load_ahead(ev, plan, row, rows[0][0], several=len(rows) > 1)
-    early.load(first)
-    if keeps:
-        ev.keep({s for r, _ in rows for s in dims.symbols(r)} - dims.symbols(places.like))
-    for n, (r, inside) in enumerate(rows):
-        if n + 1 < len(rows) and not keeps:
-            load_ahead(ev, plan, row, rows[n + 1][0], several=True)
-        _force(ev, plan, r)
-        if plan.full:
-            _write_full(plan, ev, row, r, inside)
-        if keeps:
-            ev.forget()
-    if plan.rows:
-        for r, inside in rows:
-            condition = first if inside is None else b.value("arith.andi", (first, inside), b.i1)
-            b.branch(condition, [], partial(_write_own, plan, ev, r, early))
-    if plan.total is not None:
-        plan.total.write(ev, places, first, early)
-
-
-def _write_full(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Value | None) -> None:
-    """Write the elements of row `r`."""
-    graph, made = ev.graph, list[_Made]()
+    if plan.keys:
+        _load_ahead(ev, plan, row, r)
+    _force(ev, plan, r)
+    made: list[_Made] = []
 
     def write(piece: Piece) -> None:
         values = piece.values
@@ -151,18 +215,19 @@ def _write_full(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Va
         if not row.unroll:
             _write(made, inside)
 
-    row.each(ev, write)
-    _write(made, inside)
-
-
-def _write_own(plan: RowPlan, ev: ThreadValues, r: Dim, early: EarlyValues) -> list[ir.Value]:
-    """Write the results of which row `r` has one, in one thread."""
-    graph = ev.graph
-    with early.known():
+    def write_own() -> list[ir.Value]:
         for i in plan.rows:
             value = graph.results[i]
-            ev.store(ev.stage.outputs[i], r, ev.at(value, ev.ranges.delinearize(r, graph.shape(value))))
-    return []
+            ev.store(stage.outputs[i], r, ev.at(value, ev.ranges.delinearize(r, graph.shape(value))))
+        return []
+
+    if plan.full:
+        row.each(ev, write)
+        _write(made, inside)
+    if plan.rows:
+        b = stage.b
+        first = b.value("arith.cmpi", (row.lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+        b.branch(first if inside is None else b.value("arith.andi", (first, inside), b.i1), [], write_own)
 
 
 def _in_one_pass(ev: ThreadValues, row: Row, keys: Sequence[ir.Value]) -> Together:
@@ -177,6 +242,23 @@ def _in_one_pass(ev: ThreadValues, row: Row, keys: Sequence[ir.Value]) -> Togeth
         return joint.of(generic, made[at])
 
     return reduce
+
+
+def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Dim, ir.Value, ir.Value | None]:
+    """The row of this thread (bound to symbol `r`), its number in the row, and a mask where rows may be missing."""
+    b = stage.b
+    if per_block == 1:
+        return b.bind("r", stage.block()), stage.thread(), None
+    size = b.constant(threads, b.index)
+    first = b.binary("arith.muli", stage.block(), b.constant(per_block, b.index))
+    at = b.binary("arith.addi", first, b.binary("arith.divui", stage.thread(), size))
+    lane = b.binary("arith.remui", stage.thread(), size)
+    if isinstance(count, int) and count % per_block == 0:
+        return b.bind("r", at), lane, None
+    end = b.dim(count)
+    inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
+    last = b.binary("arith.subi", end, b.constant(1, b.index))
+    return b.bind("r", b.value("arith.minsi", (at, last), b.index)), lane, inside
 
 
 def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan, shifted: bool = False) -> int:
@@ -199,15 +281,41 @@ def _probe(graph: TensorGraph, stored: Stored, plan: RowPlan, width: int, shifte
     for i in plan.full:
         flat = plan.flat(ranges, dims.symbol("r"), column)
         accesses.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
-    plan.visit(accesses, dims.symbol("r"))
+    for i in plan.rows:
+        value = graph.results[i]
+        accesses.at(value, ranges.delinearize(dims.symbol("r"), graph.shape(value)))
     return accesses
+
+
+def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
+    """Load what the stores need, too, before the first reduction: nothing moves up across its barrier by itself."""
+    graph = ev.graph
+    ahead: dict[tuple[ir.Value, Dim], None] = {}
+    for name in row.names:
+        column = row.column(ev, name)
+        probe = Probe(graph, ev.ranges, set(), column)
+        probe.only = set(plan.keys)
+        flat = plan.flat(ev.ranges, r, column)
+        for i in plan.full:
+            probe.at(graph.results[i], ev.ranges.delinearize(flat, graph.shape(graph.results[i])))
+        known = {"r", LANE, name}
+        ahead.update({(a, o): None for a, o in probe.loads if a in graph.inputs and set(dims.symbols(o)) <= known})
+    sizes = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in ahead]
+    if sum(sizes) * ev.width <= 4 * (
+        AHEAD // 2 if isinstance(row, ShiftedRow) else AHEAD
+    ):  # shifts take registers, too
+        ev.stage.coherent = True  # ptxas lets loads of constants sink
+        for argument, offset in ahead:
+            ev.load(argument, offset)
 
 
 def _force(ev: ThreadValues, plan: RowPlan, r: Dim) -> None:
     """Do the reductions first, where all threads run: none may begin inside a branch or loop."""
-    probe = Probe(ev.graph, ev.ranges.copy(), set(), 0)
+    graph, probe = ev.graph, Probe(ev.graph, ev.ranges.copy(), set(), 0)
     probe.only = set(plan.keys)
-    plan.visit(probe, r)
+    for i in plan.rows:
+        value = graph.results[i]
+        probe.at(value, ev.ranges.delinearize(r, graph.shape(value)))
     for reduction in probe.reductions:
         if reduction.generic.arguments[-1] in probe.only:
             ev.at(reduction.generic.op.results[0], reduction.index)

@@ -20,9 +20,7 @@ from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
 from ..gpu_kernel import GpuKernel
 from ..probe import MOST_LANES
-from .emit_rows import SHIFTED_ROW, RowStage, row_width, shifted_form
-from .row_places import take_row
-from .row_plan import RowForm, RowPlan
+from .emit_rows import SHIFTED_ROW, RowForm, RowPlan, RowStage, row_width, shifted_form
 from .stored import Stored
 
 SHORT = 1024  # elements
@@ -36,7 +34,7 @@ def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None
     short: Dim = 0
     if wide is not None:
         short = _is_short(plan.length, wide.width)
-        rows = RowStage(stored, take_row(kernel, plan.count, kernel.wave, short), kernel.wave)
+        rows = RowStage(kernel, stored, plan.count, kernel.wave, short)
         _divide(rows, given, wide)
         rows.write(wide, SHORT // (kernel.wave * wide.width))
         rows.stage.finish()
@@ -47,10 +45,10 @@ def emit_symbolic_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None
     for threads, held in sizes[:-1]:
         assert wide is not None
         longer = dims.dim_min(1, dims.floordiv(plan.length, threads * held + wide.width))
-        blocks.emit(RowStage(stored, take_row(kernel, plan.count, threads, left - longer), threads), held, longer=False)
+        blocks.emit(RowStage(kernel, stored, plan.count, threads, left - longer), held, longer=False)
         left = longer
     threads, held = sizes[-1]
-    blocks.emit(RowStage(stored, take_row(kernel, plan.count, threads, left + none), threads), held, longer=True)
+    blocks.emit(RowStage(kernel, stored, plan.count, threads, left + none), held, longer=True)
 
 
 @dataclass
