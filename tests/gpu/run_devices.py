@@ -48,7 +48,7 @@ def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[
 
 def close(made: torch.Tensor, expected: torch.Tensor) -> None:
     assert made.device == expected.device, f"on {made.device}, eager's on {expected.device}"
-    tolerance = 2e-2 if made.dtype is torch.bfloat16 else 1e-4
+    tolerance = 2e-2 if made.dtype is torch.bfloat16 else 1e-3  # a sum of 76800 is in each
     torch.testing.assert_close(made, expected, rtol=tolerance, atol=tolerance)
 
 
