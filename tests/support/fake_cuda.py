@@ -37,6 +37,7 @@ NO_CONTEXT = (
     "cuGraphDestroy",
     "cuGraphExecDestroy",
     "cuEvent",
+    "cuTensorMap",
 )
 INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 UNKNOWN = 999  # CUDA_ERROR_UNKNOWN
