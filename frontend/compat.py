@@ -131,6 +131,17 @@ COMPOSITES = (
     torch.ops.aten.scaled_dot_product_attention.default,
     torch.ops.aten.rms_norm.default,
 )
+# The same where all sizes are known: torch's decomposition picks elements by places that it computes, and in f32.
+STATIC_COMPOSITES = tuple(
+    getattr(torch.ops.aten, f"{stem}{n}d").vec
+    for stem in ("upsample_nearest", "_upsample_nearest_exact")
+    for n in (1, 2, 3)
+)
+
+
+def composites(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Those that stay whole in a graph with these example inputs."""
+    return COMPOSITES if any(isinstance(x, torch.SymInt) for x in inputs) else COMPOSITES + STATIC_COMPOSITES
 
 
 @contextlib.contextmanager

@@ -103,7 +103,7 @@ def backend(gm: fx.GraphModule, example_inputs: Sequence[Any], **keywords: Any) 
     try:
         if not gradients:
             try:
-                with compat.composites_kept():
+                with compat.composites_kept(compat.composites(example_inputs)):
                     return _trace(gm, example_inputs, options, whole=True)
             except _NeedsGradients:
                 pass
