@@ -27,9 +27,10 @@ from ..probe import Probe
 from .emit_gathers import are_gathered_columns, emit_gathers
 from .emit_pointwise import emit_pointwise
 from .emit_reductions import begin_anywhere, emit_reductions, fits
-from .emit_rows import REGISTER_ROW, RowPlan, emit_rows
+from .emit_rows import emit_rows
 from .emit_tiles import Turn, find_cross
 from .joint_reductions import Joint, passes, position
+from .row_plan import REGISTER_ROW, RowPlan
 from .stored import Stored
 from .symbolic_rows import emit_symbolic_rows
 

@@ -24,9 +24,9 @@ from ..lane_places import LANE
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
 from .emit_columns import ColumnStages
-from .emit_rows import place, rows_per_block, threads_for
 from .joint_reductions import Joint
 from .reduction_stages import ReductionStages, is_first
+from .row_plan import place, rows_per_block, threads_for
 from .row_values import UNROLL, Row, strided
 from .stored import Stored, from_scratch
 

@@ -29,6 +29,33 @@ def rounds(
 
     There the symbols are those of `rest_names`. `load` loads what steps need, before the first of them.
     """
+    made, rest = whole_rounds(b, name, first, end, step, inits, body, unroll, load)
+
+    def fewer() -> list[ir.Value]:
+        names = rest_names(name, unroll)
+        places = [b.binary("arith.addi", rest, b.constant(u * step, b.index)) for u in range(unroll - 1)]
+        masks = [masked(b, n, at, end, rest) for n, at in zip(names, places)]
+        load([dims.symbol(n) for n in names])
+        carried = list(made)
+        for n, mask in zip(names, masks):
+            carried = kept(b, mask, body(dims.symbol(n), carried), carried)
+        return carried
+
+    return b.branch(_less(b, rest, end), [m.type for m in made], fewer, lambda: made)
+
+
+def whole_rounds(
+    b: LoopsBuilder,
+    name: str,
+    first: ir.Value,
+    end: ir.Value,
+    step: int,
+    inits: Sequence[Any],
+    body: Step,
+    unroll: int,
+    load: Callable[[Sequence[Dim]], None] = lambda _: None,
+) -> tuple[list[Any], ir.Value]:
+    """The same without the last steps, fewer than `unroll`; and where these begin."""
     room = b.binary("arith.subi", end, b.constant((unroll - 1) * step, b.index))
 
     def several(at: Dim, carried: list[Any]) -> list[Any]:
@@ -43,19 +70,7 @@ def rounds(
     span = b.value("arith.maxsi", (b.binary("arith.subi", room, first), b.constant(0, b.index)), b.index)
     size = b.constant(unroll * step, b.index)
     count = b.binary("arith.divui", b.binary("arith.addi", span, b.constant(unroll * step - 1, b.index)), size)
-    rest = b.binary("arith.addi", first, b.binary("arith.muli", count, size))
-
-    def fewer() -> list[ir.Value]:
-        names = rest_names(name, unroll)
-        places = [b.binary("arith.addi", rest, b.constant(u * step, b.index)) for u in range(unroll - 1)]
-        masks = [masked(b, n, at, end, rest) for n, at in zip(names, places)]
-        load([dims.symbol(n) for n in names])
-        carried = list(made)
-        for n, mask in zip(names, masks):
-            carried = kept(b, mask, body(dims.symbol(n), carried), carried)
-        return carried
-
-    return b.branch(_less(b, rest, end), [m.type for m in made], fewer, lambda: made)
+    return made, b.binary("arith.addi", first, b.binary("arith.muli", count, size))
 
 
 def rest_names(name: str, unroll: int) -> list[str]:

@@ -20,6 +20,7 @@ from ..block_reduce import reduce_block
 from ..gpu_kernel import GpuStage
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
+from .rounds import Step, whole_rounds
 from .row_search import is_searched, search_row
 
 UNROLL = 4  # steps of a loop over memory that are under way at once
@@ -142,21 +143,9 @@ def strided(
     end: ir.Value,
     step: int,
     inits: Sequence[Any],
-    body: Callable[[Dim, list[Any]], list[Any]],
+    body: Step,
     unroll: int = UNROLL,
 ) -> list[Any]:
     """`for name = first to end step step` with `unroll` steps at a time, so that as many loads are under way."""
-    room = b.binary("arith.subi", end, b.constant((unroll - 1) * step, b.index))
-
-    def several(at: Dim, carried: list[Any]) -> list[Any]:
-        for u in range(unroll):
-            carried = body(at + u * step, carried)
-        return carried
-
-    made = b.loop_carried(name, first, room, inits, several, unroll * step)
-    # where the first loop has stopped: first + whole rounds, none if there was no room for one
-    span = b.value("arith.maxsi", (b.binary("arith.subi", room, first), b.constant(0, b.index)), b.index)
-    size = b.constant(unroll * step, b.index)
-    rounds = b.binary("arith.divui", b.binary("arith.addi", span, b.constant(unroll * step - 1, b.index)), size)
-    rest = b.binary("arith.addi", first, b.binary("arith.muli", rounds, size))
+    made, rest = whole_rounds(b, name, first, end, step, inits, body, unroll)
     return b.loop_carried(f"{name}rest", rest, end, made, body, step)

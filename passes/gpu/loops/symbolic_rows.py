@@ -20,7 +20,8 @@ from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
 from ..gpu_kernel import GpuKernel
 from ..probe import MOST_LANES
-from .emit_rows import SHIFTED_ROW, RowForm, RowPlan, RowStage, row_width, shifted_form
+from .emit_rows import SHIFTED_ROW, RowStage, row_width, shifted_form
+from .row_plan import RowForm, RowPlan
 from .stored import Stored
 
 SHORT = 1024  # elements
