@@ -57,7 +57,7 @@ class Context:
         self.out_type: Any = None
         self.node: fx.Node | None = None
         self.inputs: dict[fx.Node, int] = {}
-        self._flat: set[int] = set()  # inputs whose buffer has a size of its own, which is none of the tensor's
+        self._buffers: set[int] = set()  # inputs whose buffer has a size of its own, which is none of the tensor's
         self.node_of: list[fx.Node] = []
         self._producer: dict[int, str] = {}  # value -> the op that made it
         self._env: dict[fx.Node, Any] = {}
@@ -199,7 +199,7 @@ class Context:
         value = Value(self.graph.add_input(name, TensorType(type.dtype, where.buffer), kind))
         self.inputs[node] = value.id
         if where.order is None:
-            self._flat.add(value.id)
+            self._buffers.add(value.id)
         return self._logical(value, where)
 
     def _logical(self, value: Value, where: Layout) -> Value:
@@ -309,7 +309,7 @@ class Context:
     def _source(self, name: str) -> tuple[int, int]:
         wanted = dims.symbol(name)
         for number, declared in enumerate(self.graph.inputs):
-            if declared.kind == "weight" or declared.value in self._flat:
+            if declared.kind == "weight" or declared.value in self._buffers:
                 continue
             for dim, size in enumerate(self.graph.types[declared.value].shape):
                 if size == wanted:

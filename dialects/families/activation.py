@@ -48,6 +48,8 @@ class Gelu(_Activation, name="gelu", category="pointwise"):
 
     @staticmethod
     def torch(x, approximate):
+        if approximate == "none":  # torch's vectors of f32 make NaN of infinity on AVX-512, its scalars and f64 do not
+            return pt.nn.functional.gelu(x.double()).to(x.dtype)
         return pt.nn.functional.gelu(x, approximate=approximate)
 
     @staticmethod

@@ -43,3 +43,8 @@ def test_size_that_only_the_extent_of_an_input_is():
     """Windows over n elements are n - 1, in strides: the tensor has n elements, but no dim of that size."""
     stats = check(lambda x: x.unfold(1, 2, 1).mT @ x.unfold(1, 2, 1), torch.arange(3)[None], dynamic=True)
     assert not stats["failures"]
+
+
+def test_strides_of_ones_own_are_compiled():
+    check(lambda x: torch.as_strided(x * 2, (3, 2), (1, 2), 1), torch.randn(4, 5))
+    assert not COUNTERS.snapshot()["fallback"]
