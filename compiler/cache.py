@@ -17,6 +17,7 @@ import os
 import struct
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,7 +162,15 @@ def _private(directory: Path) -> None:
 
 def _limit() -> int:
     megabytes = os.environ.get("LAMINA_CACHE_SIZE_MB", "")
-    return int(megabytes) << 20 if megabytes.isdigit() else DEFAULT_LIMIT
+    if megabytes.isdecimal():
+        return int(megabytes) << 20
+    if megabytes:
+        default = DEFAULT_LIMIT >> 20
+        text = (
+            f"LAMINA_CACHE_SIZE_MB is '{megabytes}' and not used; give a whole number of megabytes (default {default})"
+        )
+        warnings.warn(text, stacklevel=2)
+    return DEFAULT_LIMIT
 
 
 def _pack(header: dict[str, Any], blobs: Sequence[bytes]) -> bytes:

@@ -98,3 +98,11 @@ def test_keys_tell_parts_apart():
 
 def test_fingerprint_is_stable():
     assert fingerprint() == fingerprint() and len(fingerprint()) == 64
+
+
+@pytest.mark.parametrize("given,megabytes", [("64", 64), ("abc", 2048), ("-1", 2048), ("1.5", 2048), ("", 2048)])
+def test_a_size_that_is_no_number_is_said(monkeypatch, recwarn, tmp_path, given, megabytes):
+    monkeypatch.setenv("LAMINA_CACHE_SIZE_MB", given)
+    assert Cache(tmp_path).limit == megabytes << 20
+    said = [str(w.message) for w in recwarn]
+    assert said == ([f"LAMINA_CACHE_SIZE_MB is '{given}' and not used; give a whole number of megabytes (default 2048)"] if given not in ("", "64") else [])  # fmt: skip
