@@ -139,9 +139,8 @@ def ldexp(c: Any, x: Value, y: Value) -> Value:
     if not (dtypes.is_float(c.type(x).dtype) and dtypes.is_int(c.type(y).dtype)):
         return arithmetic(c, "mul", x, c.op("exp2", c.cast(y, dtype)), dtype)
     wide, n = T(c, x).to("f64"), T(c, y).to("i64")
-    for _ in range(
-        2 if dtype == "f64" else 0
-    ):  # steps of C's scalbn: 969 down leave the 53 bits for the last one to round
+    # steps of C's scalbn: 969 down leave the 53 bits for the last one to round
+    for _ in range(2 if dtype == "f64" else 0):
         step = n.gt(1023).where(n.like(1023), n.lt(-1022).where(n.like(-969), 0))
         wide, n = wide * step.to("f64").op("exp2"), n - step
     last = n.op("maximum", -1022).op("minimum", 1023)

@@ -32,7 +32,7 @@ LONG = 512  # elements of a long loop: at least four times the largest vectors o
 def is_small(g: Generic) -> bool:
     """True for a reduction that is unrolled rather than looped over."""
     extents = [g.extents[d] for d in g.reductions]
-    return all(isinstance(e, int) for e in extents) and dims.product(extents) <= SMALL
+    return all(isinstance(e, int) for e in extents) and dims.product(extents) <= SMALL  # type: ignore[operator]
 
 
 @dataclass(frozen=True)

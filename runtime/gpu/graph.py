@@ -28,13 +28,13 @@ class Graph:
         self.handle = 0
         self._graph = ctypes.c_void_p()  # its nodes name those of the executable graph
         with device.use():
-            self._make(device, walk)
+            self._make()
 
-    def _make(self, device: Device, walk: Walk) -> None:
-        graph = self._graph
+    def _make(self) -> None:
+        device, graph = self.device, self._graph
         device.call("making a graph", "GraphCreate", ctypes.byref(graph), 0)
         before = ctypes.c_void_p()
-        for launch in walk.steps:
+        for launch in self.walk.steps:
             assert isinstance(launch, Launch), "only kernels are nodes"
             made, node = device.node(launch.shape, launch.parameters), ctypes.c_void_p()
             overlaps = launch.config is not None and bool(self.nodes)

@@ -21,13 +21,14 @@ from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 from ...loops.index_algebra import Ranges
 from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
+from ..conditions import less
 from ..gpu_kernel import GpuKernel
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
 from ..thread_values import ThreadValues
 from .copy_operand import copy_operand
 from .sorted_sums import CHUNK, SortedSums
-from .write_updates import aligned, checked_place, less
+from .write_updates import aligned, checked_place
 
 THREADS, LANES = 256, 32
 TILE = 1024  # keys that are compared with each other; a power of two

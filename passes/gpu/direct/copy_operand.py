@@ -14,6 +14,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..conditions import less
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
@@ -53,10 +54,10 @@ def copy_operand(kernel: GpuKernel, x: ir.Value) -> None:
 
             def some() -> list[ir.Value]:
                 for w in places:
-                    b.branch(_less(stage, w, vectors), [], lambda w=w: move([w]))
+                    b.branch(less(b, w, vectors), [], lambda w=w: move([w]))
                 return []
 
-            b.branch(_less(stage, places[-1], vectors), [], lambda: move(places), some)
+            b.branch(less(b, places[-1], vectors), [], lambda: move(places), some)
         return []
 
     apart = _apart(stage, x)
@@ -72,11 +73,6 @@ def _apart(stage: GpuStage, x: ir.Value) -> ir.Value | None:
     b, name = stage.b, "memref.extract_aligned_pointer_as_index"
     ends = [b.value(name, (m,), b.index) for m in (stage.inputs[x], stage.outputs[0])]
     return b.value("arith.cmpi", ends, b.i1, predicate=b.number(1, b.i64))
-
-
-def _less(stage: GpuStage, w: Dim, end: Dim) -> ir.Value:
-    b = stage.b
-    return b.value("arith.cmpi", (b.dim(w), b.dim(end)), b.i1, predicate=b.number(2, b.i64))
 
 
 def _width(kernel: GpuKernel, x: ir.Value) -> int:

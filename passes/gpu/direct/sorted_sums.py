@@ -14,8 +14,8 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..conditions import less
 from ..thread_values import ThreadValues
-from .write_updates import less
 
 if TYPE_CHECKING:
     from .added_rows import AddedRows

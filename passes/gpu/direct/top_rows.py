@@ -24,9 +24,9 @@ from ...loops.index_algebra import Ranges
 from ...loops.kernel_functions import strings
 from ...loops.tensor_graph import TensorGraph
 from ..block_reduce import shuffle_xor
+from ..conditions import less
 from ..gpu_kernel import GpuKernel
 from ..thread_values import ThreadValues
-from .write_updates import less
 
 THREADS, LANES = 256, 32
 NONE = -1  # an entry after all others

@@ -20,7 +20,7 @@ from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE, Check
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.kernel_functions import strings
-from ...loops.loops_builder import LoopsBuilder
+from ..conditions import less, under
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
@@ -87,7 +87,6 @@ class Updates:
         stage.finish()
 
     def _write(self, stage: GpuStage, ev: ThreadValues) -> None:
-        b = stage.b
         at = tuple(ev.ranges.delinearize(ev.flat(dims.symbol("w")), self.space))
         target, conditions = self.target(ev, at)
 
@@ -98,13 +97,7 @@ class Updates:
                 ev.store(buffer, offset, value)
             return []
 
-        if not conditions:
-            store()
-            return
-        ok = conditions[0]
-        for other in conditions[1:]:
-            ok = b.value("arith.andi", (ok, other), b.i1)
-        b.branch(ok, [], store)
+        under(stage.b, conditions, store)
 
     def _width(self, total: Dim) -> int:
         """Neighbouring elements that a thread writes at once."""
@@ -192,11 +185,6 @@ class SliceUpdates(Updates):
 
     def keeps_neighbours(self, width: int) -> bool:
         return self.steps[-1] == 1 and divisible(self.space[-1], width) and divisible(self.starts[-1], width)
-
-
-def less(b: LoopsBuilder, x: Dim, y: Dim) -> ir.Value:
-    """Whether one index is less than another."""
-    return b.value("arith.cmpi", (b.dim(x), b.dim(y)), b.i1, predicate=b.number(2, b.i64))
 
 
 def checked_place(

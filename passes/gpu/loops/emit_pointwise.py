@@ -24,6 +24,7 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ...loops.loop_nest import Space
 from ...loops.tensor_graph import TensorGraph
+from ..conditions import all_of, less
 from ..gpu_kernel import GpuKernel
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
@@ -168,17 +169,17 @@ class _Pointwise:
         if not conditions:
             self._whole(every)
         else:
-            self.b.branch(self._all(conditions), [], lambda: self._whole(every), self._pieces())
+            self.b.branch(all_of(self.b, conditions), [], lambda: self._whole(every), self._pieces())
         self.stage.finish()
 
     # -- conditions ------------------------------------------------------------------------------------------------
     def _is_whole(self, u: int) -> ir.Value:
-        return self._less(self.vectors[u], dims.floordiv(self.positions.numel, self.width))
+        return less(self.b, self.vectors[u], dims.floordiv(self.positions.numel, self.width))
 
     def _in_one_row(self, u: int) -> list[ir.Value]:
         """Where vector `u` lies in one row, and all of its lanes decide alike."""
         b, lane = self.b, LANE
-        conditions = [self._less(self.b.dim(dims.symbol(f"c{u}")), self.positions.length - (self.width - 1))]
+        conditions = [less(self.b, self.b.dim(dims.symbol(f"c{u}")), self.positions.length - (self.width - 1))]
         for condition in dict.fromkeys(self.positions.probe(u).conditions):
             if dims.linear_coefficient(condition, lane) == 0:
                 continue
@@ -186,15 +187,6 @@ class _Pointwise:
             first, last = (b.value("arith.cmpi", (e, b.dim(0)), b.i1, predicate=b.number(5, b.i64)) for e in ends)
             conditions.append(b.value("arith.cmpi", (first, last), b.i1, predicate=b.number(0, b.i64)))
         return conditions
-
-    def _less(self, a: ir.Value, end: Dim) -> ir.Value:
-        return self.b.value("arith.cmpi", (a, self.b.dim(end)), self.b.i1, predicate=self.b.number(2, self.b.i64))
-
-    def _all(self, conditions: Sequence[ir.Value]) -> ir.Value:
-        made = conditions[0]
-        for c in conditions[1:]:
-            made = self.b.value("arith.andi", (made, c), self.b.i1)
-        return made
 
     # -- stores ----------------------------------------------------------------------------------------------------
     def _whole(self, numbers: Sequence[int]) -> list[ir.Value]:

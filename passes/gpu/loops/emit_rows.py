@@ -18,6 +18,7 @@ from ....dialects.dims import Dim
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import Generic, TensorGraph
+from ..conditions import under
 from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
@@ -224,10 +225,5 @@ class _Made:
 def _write(made: list[_Made], inside: ir.Value | None) -> None:
     """Store what has been made, under its masks; empties the list."""
     for m in made:
-        b, conditions = m.values.b, [c for c in (m.mask, inside) if c is not None]
-        if not conditions:
-            m.store()
-            continue
-        condition = conditions[0] if len(conditions) == 1 else b.value("arith.andi", conditions, b.i1)
-        b.branch(condition, [], m.store)
+        under(m.values.b, (m.mask, inside), m.store)
     made.clear()

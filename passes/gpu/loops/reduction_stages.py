@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..conditions import under
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..probe import Probe
 from ..thread_values import ThreadValues
@@ -86,7 +86,7 @@ class ReductionStages:
                 ev.store(stage.outputs[i], flat, value)
             return []
 
-        under(stage, conditions, store)
+        under(stage.b, conditions, store)
 
     def keep(
         self, ev: ThreadValues, buffers: list[int], values: list[Any], offset: Dim, conditions: list[ir.Value | None]
@@ -99,22 +99,9 @@ class ReductionStages:
                 ev.store(stage.scratch[buffer], offset, to_scratch(ev, value, stage.scratch[buffer]))
             return []
 
-        under(stage, conditions, store)
+        under(stage.b, conditions, store)
 
 
 def is_first(stage: GpuStage, lane: ir.Value) -> ir.Value:
     b = stage.b
     return b.value("arith.cmpi", (lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
-
-
-def under(stage: GpuStage, conditions: Sequence[ir.Value | None], do: Callable[[], Any]) -> None:
-    """`do()` where all conditions that there are hold."""
-    b = stage.b
-    given = [c for c in conditions if c is not None]
-    if not given:
-        do()
-        return
-    condition = given[0]
-    for c in given[1:]:
-        condition = b.value("arith.andi", (condition, c), b.i1)
-    b.branch(condition, [], do)

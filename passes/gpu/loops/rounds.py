@@ -10,6 +10,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.loops_builder import LoopsBuilder
+from ..conditions import less
 
 Step = Callable[[Dim, list[Any]], list[Any]]  # the accumulators after an element
 
@@ -41,7 +42,7 @@ def rounds(
             carried = kept(b, mask, body(dims.symbol(n), carried), carried)
         return carried
 
-    return b.branch(_less(b, rest, end), [m.type for m in made], fewer, lambda: made)
+    return b.branch(less(b, rest, end), [m.type for m in made], fewer, lambda: made)
 
 
 def whole_rounds(
@@ -80,7 +81,7 @@ def rest_names(name: str, unroll: int) -> list[str]:
 
 def masked(b: LoopsBuilder, name: str, at: ir.Value, end: ir.Value, instead: ir.Value) -> ir.Value:
     """Bind symbol `name` to `at`, or to `instead` where that is not before `end`; returns where it is."""
-    inside = _less(b, at, end)
+    inside = less(b, at, end)
     b.bind(name, b.value("arith.select", (inside, at, instead), b.index))
     return inside
 
@@ -88,7 +89,3 @@ def masked(b: LoopsBuilder, name: str, at: ir.Value, end: ir.Value, instead: ir.
 def kept(b: LoopsBuilder, mask: ir.Value, made: Sequence[Any], before: Sequence[Any]) -> list[Any]:
     """`made` where the mask is, elsewhere `before`."""
     return [b.value("arith.select", (mask, x, a), a.type) for x, a in zip(made, before)]
-
-
-def _less(b: LoopsBuilder, at: ir.Value, end: ir.Value) -> ir.Value:
-    return b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(2, b.i64))

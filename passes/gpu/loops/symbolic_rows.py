@@ -16,8 +16,8 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
+from ..conditions import less
 from ..gpu_kernel import GpuKernel
 from ..probe import MOST_LANES
 from .emit_rows import SHIFTED_ROW, RowStage, row_width, shifted_form
@@ -76,7 +76,7 @@ class _Blocks:
         if shifted is None:
             return rows.write(given, 0)
         size, least = b.dim(given.plan.length), b.constant(SHIFTED_ROW, b.index)
-        fits = b.value("arith.andi", (_less(b, least, size), _fits(rows, shifted, held)), b.i1)
+        fits = b.value("arith.andi", (less(b, least, size), _fits(rows, shifted, held)), b.i1)
         unroll = -(-held // shifted.width)
         return b.branch(fits, [], lambda: rows.write(shifted, unroll), lambda: rows.write(given, 0))
 
@@ -135,7 +135,3 @@ def _fits(rows: RowStage, form: RowForm, held: int) -> ir.Value:
     b = rows.stage.b
     more, most = b.dim(form.plan.length - 1), b.constant(held * rows.threads + form.width - 1, b.index)
     return b.value("arith.cmpi", (more, most), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= most
-
-
-def _less(b: LoopsBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
-    return b.value("arith.cmpi", (x, y), b.i1, predicate=b.number(2, b.i64))

@@ -17,6 +17,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..conditions import less, under
 from ..gpu_kernel import element_bytes
 from ..lane_places import LANE
 from ..thread_values import ThreadValues
@@ -84,7 +85,7 @@ class TileStores:
         ev.column, ev.position = column, ev.flat(w)
         for u in range(self._rows()):
             ok = self._take(ev, u)
-            self._where([c for c in (ok, fits) if c is not None], self._made(ev))
+            under(self.b, [c for c in (ok, fits) if c is not None], self._made(ev))
 
     def _rows(self) -> int:
         """How many rows a thread takes a vector of."""
@@ -138,15 +139,6 @@ class TileStores:
     def _flat(self, ev: TileValues, position: Dim) -> Dim:
         return dims.substitute(self.flat(position), {self.block.cross.name: ev.cross})
 
-    def _where(self, conditions: list[ir.Value], do: Callable[[], list[ir.Value]]) -> None:
-        if not conditions:
-            do()
-            return
-        condition = conditions[0]
-        for c in conditions[1:]:
-            condition = self.b.value("arith.andi", (condition, c), self.b.i1)
-        self.b.branch(condition, [], do)
-
 
 class ShiftedStores(TileStores):
     """The same of results whose rows begin anywhere."""
@@ -163,7 +155,7 @@ class ShiftedStores(TileStores):
             def store(ev: TileValues = ev, place: Dim = place, whole: ir.Value = whole) -> list[ir.Value]:
                 return b.branch(whole, [], lambda: self._made(ev)(), lambda: self._one_by_one(ev, place))
 
-            self._where([c for c in (ok, own) if c is not None], store)
+            under(self.b, [c for c in (ok, own) if c is not None], store)
 
     def _place(self, ev: TileValues, u: int) -> Dim:
         """Where this thread's vector of the row is along last, as a symbol; it is aligned in the results."""
@@ -209,9 +201,9 @@ class RunStores(TileStores):
         for u in range(-(-count // self.stage.threads)):
             number = b.binary("arith.addi", self.stage.thread(), b.constant(u * self.stage.threads, b.index))
             w = b.bind_unique("w", number)
-            own = [] if (u + 1) * self.stage.threads <= count else [self._less(number, count)]
-            inside = [] if block.covered[block.cross.name] else [self._less(number, end)]
-            self._where([*own, *inside], lambda w=w: self._vector(w, length))
+            own = [] if (u + 1) * self.stage.threads <= count else [less(self.b, number, count)]
+            inside = [] if block.covered[block.cross.name] else [less(self.b, number, end)]
+            under(self.b, [*own, *inside], lambda w=w: self._vector(w, length))
 
     def _vector(self, w: Dim, length: int) -> list[ir.Value]:
         """Store vector `w` of the run: its first lane is `column` of `row`, and the last ones may be in the next row."""
@@ -221,7 +213,7 @@ class RunStores(TileStores):
         lanes: list[list[ir.Value]] = []
         for k in range(width):
             at = b.binary("arith.addi", column, b.constant(k, b.index))
-            after = self._less(b.constant(length - 1, b.index), at)
+            after = less(self.b, b.constant(length - 1, b.index), at)
             back = b.binary("arith.subi", at, b.constant(length, b.index))
             at = b.value("arith.select", (after, back, at), b.index)
             place = b.binary("arith.addi", b.dim(row), b.value("arith.index_castui", (after,), b.index))
@@ -235,8 +227,3 @@ class RunStores(TileStores):
             at = b.dim(begin + width * w)
             b.op("vector.store", (vector, self.stage.outputs[i], at), attributes={"alignment": bytes_})
         return []
-
-    def _less(self, value: ir.Value, end: Dim | ir.Value) -> ir.Value:
-        b = self.b
-        limit = end if isinstance(end, ir.Value) else b.dim(end)
-        return b.value("arith.cmpi", (value, limit), b.i1, predicate=b.number(2, b.i64))

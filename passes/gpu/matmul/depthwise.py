@@ -18,6 +18,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..conditions import less
 from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import divisible
 from ..thread_values import ThreadValues
@@ -71,7 +72,7 @@ class DepthwiseConv:
         if isinstance(self.count, int) and self.count % THREADS == 0:
             write()
         else:
-            b.branch(self._less(thread, self.count), [], write)
+            b.branch(less(self.b, thread, self.count), [], write)
         self.stage.finish()
 
     def _sums(self, ev: ThreadValues, outer: Sequence[Dim], run: Dim, vector: Dim) -> list[ir.Value]:
@@ -135,7 +136,7 @@ class DepthwiseConv:
                 return []
 
             if ragged and o:
-                self.b.branch(self._less(column, last.out), [], write)
+                self.b.branch(less(self.b, column, last.out), [], write)
             else:
                 write()
 
@@ -165,10 +166,6 @@ class DepthwiseConv:
         if self.computed == self.stored:
             return value
         return self.b.value("arith.truncf", (value,), self._like(self.stored))
-
-    def _less(self, a: Dim, c: Dim) -> ir.Value:
-        b = self.b
-        return b.value("arith.cmpi", (b.dim(a), b.dim(c)), b.i1, predicate=b.number(2, b.i64))
 
 
 def best_run(last: Window) -> int:

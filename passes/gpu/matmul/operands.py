@@ -24,6 +24,7 @@ from ....dialects.dims import Dim
 from ....dialects.dtypes import FLOAT8
 from ....dialects.families.channels_last_conv import LONGEST_PATCH
 from ...loops.index_algebra import Ranges
+from ..conditions import less
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
 from ..hopper.tma import Matrix, find_matrix
@@ -238,11 +239,11 @@ def _emit_copy(
     def inside() -> list[ir.Value]:
         if divisible(inner, width):
             return whole()
-        full = _less(stage, width * w + (width - 1), inner)
+        full = less(stage.b, width * w + (width - 1), inner)
         b.branch(full, [], whole, rest)
         return []
 
-    b.branch(_less(stage, flat, total), [], inside)
+    b.branch(less(stage.b, flat, total), [], inside)
     stage.finish()
 
 
@@ -263,7 +264,7 @@ def _emit_turn(
     first_row = side_of_tile * dims.mod(block, row_tiles)
     first_k = side_of_tile * dims.mod(dims.floordiv(block, row_tiles), k_tiles)
     b.bind("outer", b.dim(first_row + dims.mod(thread, side_of_tile)))
-    exists = _less(stage, dims.symbol("outer"), rows)
+    exists = less(stage.b, dims.symbol("outer"), rows)
     read_values = []  # all of them before the first store: no load moves up past one
     for turn in range(side_of_tile // across):
         place = dims.floordiv(thread, side_of_tile) + across * turn
@@ -273,7 +274,7 @@ def _emit_turn(
             ranges = Ranges({"batch": batches, "outer": rows, str(at): k})
             return [_value(ThreadValues(stage, ranges, 1), side, False, at)]
 
-        inside = b.value("arith.andi", (exists, _less(stage, at, k)), b.i1)
+        inside = b.value("arith.andi", (exists, less(stage.b, at, k)), b.i1)
         value = b.branch(inside, [b.f32], read, lambda: [b.constant(0.0, b.f32)])[0]
         read_values.append((value, place * (side_of_tile + 1) + dims.mod(thread, side_of_tile)))
     for value, offset in read_values:
@@ -293,14 +294,9 @@ def _emit_turn(
             ev.store(stage.scratch[number], i * batches * rows * pitch + ev.flat(start), part)
         return []
 
-    inside = b.value("arith.andi", (_less(stage, first_row + row, rows), _less(stage, first_k + depth, k)), b.i1)
+    inside = b.value("arith.andi", (less(stage.b, first_row + row, rows), less(stage.b, first_k + depth, k)), b.i1)
     b.branch(inside, [], write)
     stage.finish()
-
-
-def _less(stage: GpuStage, a: Dim, c: Dim) -> ir.Value:
-    b = stage.b
-    return b.value("arith.cmpi", (b.dim(a), b.dim(c)), b.i1, predicate=b.number(2, b.i64))
 
 
 def _planes(ev: ThreadValues, value: ir.Value) -> list[ir.Value]:

@@ -21,6 +21,7 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ...loops.loops_builder import LoopsBuilder
+from ..conditions import all_of, less, under
 from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import divisible
 from ..probe import Probe
@@ -129,17 +130,13 @@ class SimtProduct:
                     for value, place in zip(sums, [x + self.slice_threads * half for x in at])
                 ]
 
-            gives = [self._less(half - 1, slice_), self._less(slice_, 2 * half)]
-            b.branch(b.value("arith.andi", gives, b.i1), [], give)
+            gives = [less(b, half - 1, slice_), less(b, slice_, 2 * half)]
+            b.branch(all_of(b, gives), [], give)
             stage.barrier()
-            sums = b.branch(self._less(slice_, half), [self.computed] * SUMS, take, lambda s=sums: s)
+            sums = b.branch(less(b, slice_, half), [self.computed] * SUMS, take, lambda s=sums: s)
             stage.barrier()
             half //= 2
         return sums
-
-    def _less(self, a: Dim, c: Dim) -> ir.Value:
-        b = self.b
-        return b.value("arith.cmpi", (b.dim(a), b.dim(c)), b.i1, predicate=b.number(2, b.i64))
 
     def inside(self, bounds: list[tuple[Dim, Dim, int]]) -> ir.Value | None:
         """True where each place is below its size; None if that is certain because tiles (0: none) are whole."""
@@ -147,8 +144,8 @@ class SimtProduct:
         for place, size, tile in bounds:
             if tile and isinstance(size, int) and size % tile == 0:
                 continue
-            less = self._less(place, size)
-            found = less if found is None else self.b.value("arith.andi", (found, less), self.b.i1)
+            below = less(self.b, place, size)
+            found = below if found is None else all_of(self.b, (found, below))
         return found
 
     def _vector(self, buffer: ir.Value, offset: Dim) -> list[ir.Value]:
@@ -171,7 +168,7 @@ class SimtProduct:
         row = self.tile * dims.symbol("rows") + EACH * dims.floordiv(own, self.side)
         column = self.tile * dims.symbol("columns") + EACH * dims.mod(own, self.side)
         width = EACH if divisible(p.n, EACH) else 1
-        first = [self._less(dims.symbol("slice"), 1)] if self.slices > 1 else []
+        first = [less(b, dims.symbol("slice"), 1)] if self.slices > 1 else []
         for i in range(EACH):
             r = b.bind_unique("r", b.dim(row + i))
             for j in range(0, EACH, width):
@@ -186,14 +183,7 @@ class SimtProduct:
                     return []
 
                 inside = self.inside([(r, p.m, self.tile), (w, dims.floordiv(p.n, width), self.tile // width)])
-                conditions = first if inside is None else [*first, inside]
-                if not conditions:
-                    write()
-                    continue
-                whole = conditions[0]
-                for other in conditions[1:]:
-                    whole = b.value("arith.andi", (whole, other), b.i1)
-                b.branch(whole, [], write)
+                under(b, [*first, inside], write)
 
     def _result(self, ev: ThreadValues, values: list[ir.Value], r: Dim, w: Dim) -> ir.Value:
         """Sums of neighbouring columns as elements of the root, with bias."""
