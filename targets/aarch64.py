@@ -20,9 +20,8 @@ _M1 = _N1 | frozenset(("asimdfhm",))
 
 
 def _target(
-    name: str, cpu: str, flags: frozenset[str], attributes: str = "", aliases: tuple[str, ...] = (), l2: int = 1024,
-    tune: str = "",
-) -> Target:  # fmt: skip
+    name: str, cpu: str, flags: frozenset[str], attributes: str = "", aliases: tuple[str, ...] = (), tune: str = ""
+) -> Target:
     return Target(
         name=name,
         aliases=aliases,
@@ -44,19 +43,17 @@ def _target(
             u8_u8_square="llvm.aarch64.neon.ummla.v4i32.v16i8" if "i8mm" in flags else "",
             i8_dot="llvm.aarch64.neon.sdot.v4i32.v16i8" if "asimddp" in flags else "",
             u8_u8_dot="llvm.aarch64.neon.udot.v4i32.v16i8" if "asimddp" in flags else "",
-            l1_bytes=64 * 1024,
-            l2_bytes=l2 * 1024,
         ),
         flags=flags,
     )
 
 
 TARGETS = (
-    _target("aarch64", "generic", _NEON, aliases=("arm64", "armv8-a"), l2=512),
+    _target("aarch64", "generic", _NEON, aliases=("arm64", "armv8-a")),
     _target("neoverse-n1", "neoverse-n1", _N1),
-    _target("apple-m1", "apple-m1", _M1, l2=4096),
+    _target("apple-m1", "apple-m1", _M1),
     # as for V1, with registers of 256 bits: for 128, as LLVM takes a generic CPU's to be, it would write NEON loops
     _target("aarch64+sve", "generic", _SVE, "+v8.2a,+fullfp16,+sve", tune="neoverse-v1"),
     _target("neoverse-v1", "neoverse-v1", _V1),
-    _target("neoverse-v2", "neoverse-v2", _V1 | frozenset(("sve2",)), l2=2048),
+    _target("neoverse-v2", "neoverse-v2", _V1 | frozenset(("sve2",))),
 )

@@ -38,8 +38,6 @@ class Features:
     u8_u8_dot: str = ""  # as `i8_dot`, with both in u8
     u8_u8_square: str = ""  # as `i8_square`, with both in u8
     i16_pair: str = ""  # LLVM intrinsic (a, b): products of pairs of i16, in i32
-    l1_bytes: int = 32 * 1024
-    l2_bytes: int = 512 * 1024
 
     @property
     def narrow(self) -> dict[str, str]:

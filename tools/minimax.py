@@ -1,4 +1,4 @@
-"""Fit the polynomials and ratios of `passes/math/math_*.py`: minimax fits, coefficients rounded to f32 one by one.
+"""Fit the polynomials and ratios of `passes/math/*.py`: minimax fits, coefficients rounded to f32 one by one.
 
     python -m lamina.tools.minimax            prints every table
 
@@ -201,7 +201,7 @@ def main() -> None:
         print(f"# {ratio.name}: error 2^{worst_ratio(ratio, p, q):.1f}")
         for letter, c in (("P", p), ("Q", q)):
             print(f"{ratio.name}_{letter} = ({', '.join(f'{x:.9g}' for x in c)})")
-    print("# pieces of 2 / pi for arguments from 2^45, 2^66, 2^87, 2^108 on (see math_trig.py)")
+    print("# pieces of 2 / pi for arguments from 2^45, 2^66, 2^87, 2^108 on (see trig.py)")
     print("TWO_OVER_PI = (")
     for start in (45, 66, 87, 108):
         print(f"    ({', '.join(map(repr, two_over_pi(start)))}),")

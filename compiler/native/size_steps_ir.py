@@ -5,7 +5,8 @@
     ADD … MAX       values[to] = values[a] op values[b]; a division by 0 belongs to an empty tensor, and is one by 1
     CHECK           values[a] <= values[b], or nothing more is done
     PUT, PUT_HALF   the 8 or 4 bytes at address b = values[a]
-    ENCODE          unless values[a] is 0, the tensor map of the record at address b is made again (`ENCODE_WORDS`)
+    ENCODE          unless values[a] is 0, a tensor map is made again by the 13 words at address b: cuTensorMapEncodeTiled,
+                    then its arguments, where the tensor's address is that of a word which holds it
 
     i1 @entry_follow(ptr %t, ptr %args)   the table is for the sizes of these arguments now; false: take the slow path
 
@@ -26,8 +27,6 @@ FOLLOW_SLOTS = (
 ADD, MUL, FLOORDIV, MOD, MIN, MAX, CHECK, PUT, PUT_HALF, ENCODE = range(10)
 STEP_WORDS = 4  # what, a, b, to
 SYMBOL_WORDS = 2  # argument, dim
-# the arguments of cuTensorMapEncodeTiled, the address of the tensor as that of a word which holds it, and the function
-ENCODE_WORDS = 13
 
 
 def follow_ir(slots: Mapping[str, int]) -> str:

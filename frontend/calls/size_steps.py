@@ -87,7 +87,7 @@ class SizeSteps:
         self._puts.append((PUT_HALF if half else PUT, value, address, 0))
 
     def encode(self, used: int, record: Sequence[int]) -> None:
-        """After all words are put, the tensor map of a record (`ENCODE_WORDS`) is made again, unless value `used` is 0."""
+        """After all words are put, the tensor map of `record` (`ENCODE`'s words) is made again, unless value `used` is 0."""
         row = rows(record, 0)
         self._kept.append(row)
         self._encodes.append((ENCODE, used, ctypes.addressof(row), 0))

@@ -1,7 +1,7 @@
 """Expand what the machine has no instruction for: functions of the math dialect, conversions of bf16 and of 8 bits.
 
 The expansions are branch-free, so a loop around them vectorises, and work on scalars and vectors alike. f64 stays for
-libm, but for expm1. See `math_*.py` for the functions and how accurate each is.
+libm, but for expm1. Each function's file says how accurate it is.
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ from collections.abc import Callable
 from mlir import ir
 
 from ..registry import register
-from . import erf as math_erf
-from . import exp as math_exp
-from . import log as math_log
-from . import pow as math_pow
-from . import trig as math_trig
+from . import erf, exp, log, pow, trig
 from .builder import MathBuilder
 from .float8 import FORMATS, f32_to_float8, float8_to_f32
 from .halves import bf16_to_f32, f32_to_bf16, select_bf16
@@ -60,7 +56,7 @@ def _expand_with_user(op: ir.Operation) -> bool:
     other = next((x for x in user.operands if x != op.results[0]), None)
     if other is None or not _is_one(other):
         return False
-    user.results[0].replace_all_uses_with(math_erf.one_plus_erf(MathBuilder(op), op.operands[0]))
+    user.results[0].replace_all_uses_with(erf.one_plus_erf(MathBuilder(op), op.operands[0]))
     user.erase()
     op.erase()
     return True
@@ -118,12 +114,12 @@ def _function(op: ir.Operation) -> ir.Value | None:
     """A function of f32; of f64 expm1 only."""
     m, result = MathBuilder(op), _element(op.results[0].type)
     if op.name == "math.expm1" and isinstance(result, ir.F64Type):
-        return math_exp.expm1_f64(m, op.operands[0])
+        return exp.expm1_f64(m, op.operands[0])
     if not isinstance(result, ir.F32Type):
         return None
     expand = EXPANSIONS[op.name]
-    if math_exp.NONPOSITIVE in op.attributes:
-        expand = math_exp.exp_scaled if math_exp.ANY_SCALE in op.attributes else math_exp.exp_nonpositive
+    if exp.NONPOSITIVE in op.attributes:
+        expand = exp.exp_scaled if exp.ANY_SCALE in op.attributes else exp.exp_nonpositive
     return expand(m, *op.operands)
 
 
@@ -144,9 +140,9 @@ HALVES = ("arith.extf", "arith.truncf", "arith.select")
 EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
     f"math.{f.__name__}": f
     for f in (
-        *(math_exp.exp, math_exp.exp2, math_exp.expm1, math_exp.tanh, math_exp.sinh, math_exp.cosh),
-        *(math_log.log, math_log.log2, math_log.log10, math_log.log1p, math_log.asinh, math_log.acosh, math_log.atanh),
-        *(math_erf.erf, math_erf.erfc, math_pow.powf),
-        *(math_trig.sin, math_trig.cos, math_trig.tan, math_trig.asin, math_trig.acos, math_trig.atan, math_trig.atan2),
+        *(exp.exp, exp.exp2, exp.expm1, exp.tanh, exp.sinh, exp.cosh),
+        *(log.log, log.log2, log.log10, log.log1p, log.asinh, log.acosh, log.atanh),
+        *(erf.erf, erf.erfc, pow.powf),
+        *(trig.sin, trig.cos, trig.tan, trig.asin, trig.acos, trig.atan, trig.atan2),
     )
 }

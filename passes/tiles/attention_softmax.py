@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from mlir import ir
 
 from ..math.exp import NONPOSITIVE
-from . import numeric as numeric
+from . import numeric
 from .attention_problem import AttentionProblem
 from .code import Index
 from .frame import Buffer, Frame

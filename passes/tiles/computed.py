@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mlir import ir
 
 from ...dialects.dims import Dim
-from . import numeric as numeric
+from . import numeric
 from .code import Code, Index
 from .frame import Frame
 from .values import Lane, Values

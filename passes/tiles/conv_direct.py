@@ -20,7 +20,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
-from . import numeric as numeric
+from . import numeric
 from .blocks import block_size
 from .code import Index, delinearize
 from .conv_problem import ConvProblem, input_reader, weight_at

@@ -10,7 +10,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.strided_view import View, merge, strided_view
-from . import numeric as numeric
+from . import numeric
 from .code import Index, delinearize
 from .frame import EmitError, Frame
 from .patch import Read, Window

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mlir import ir
 
-from . import numeric as numeric
+from . import numeric
 from .code import Index
 from .frame import Frame
 from .values import Lane, Values

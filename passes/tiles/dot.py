@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mlir import ir
 
-from . import numeric as numeric
+from . import numeric
 from .code import Code, Index
 from .micro import Rows, Tile
 from .pack import Matrix

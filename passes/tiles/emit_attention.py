@@ -22,7 +22,7 @@ from mlir import ir
 from ...dialects import dims
 from ..loops.strided_view import View
 from ..registry import register
-from . import numeric as numeric
+from . import numeric
 from .attention_problem import AttentionProblem, read_attention
 from .attention_softmax import Softmax
 from .blocks import block_size, divides, row_cases

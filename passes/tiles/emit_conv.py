@@ -16,7 +16,7 @@ from mlir import ir
 from ...dialects.dims import Dim
 from ..loops.strided_view import merge
 from ..registry import register
-from . import numeric as numeric
+from . import numeric
 from .code import Index
 from .conv_direct import DirectConv
 from .conv_problem import ConvProblem, input_reader, read_conv, read_few_positions, weight_at

@@ -8,7 +8,7 @@ from ...dialects import dims
 from ...dialects.families.packed import UNIT
 from ..loops.strided_view import strided_view
 from ..registry import register
-from . import numeric as numeric
+from . import numeric
 from .code import Index
 from .computed import computed_matrix
 from .frame import EmitError, Frame, kernels, open_frame

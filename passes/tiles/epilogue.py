@@ -13,7 +13,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from . import numeric as numeric
+from . import numeric
 from .code import Index
 from .frame import Buffer, EmitError, Frame
 from .micro import Tile

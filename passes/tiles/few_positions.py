@@ -24,7 +24,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
-from . import numeric as numeric
+from . import numeric
 from .blocks import block_size
 from .code import Index
 from .conv_problem import FewProblem, input_reader

@@ -34,7 +34,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
-from . import numeric as numeric
+from . import numeric
 from .blocks import block_size, divides, row_cases
 from .code import Index, delinearize
 from .epilogue import Epilogue

@@ -16,7 +16,6 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ..loops.strided_view import strided_view
-from . import numeric as numeric
 from .code import Index
 from .computed import Computed, computed_matrix
 from .copy import copy_line

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mlir import ir
 
 from ...dialects.dtypes import DTYPES
-from . import numeric as numeric
+from . import numeric
 from .code import Code, Index
 from .computed import Computed
 from .micro import Panel, Tile

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from mlir import ir
 
-from . import numeric as numeric
+from . import numeric
 from .code import Code, Index
 from .groups import Grouped, padded
 from .micro import Panel, Rows, Tile, step

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from mlir import ir
 
-from . import numeric as numeric
+from . import numeric
 from .code import Code, Index
 
 LATENCY = 4  # cycles of a multiply-add, on x86-64 cores since Zen and Skylake

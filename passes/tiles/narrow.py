@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from mlir import ir
 
 from ...dialects.dtypes import DTYPES
-from . import numeric as numeric
+from . import numeric
 from .code import Code
 
 ARM_REGISTER = 16  # bytes

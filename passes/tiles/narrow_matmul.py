@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from mlir import ir
 
 from ...dialects.dtypes import DTYPES
-from . import numeric as numeric
+from . import numeric
 from .code import Index
 from .copy import copy_line
 from .frame import EmitError, Frame

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mlir import ir
 
-from . import numeric as numeric
+from . import numeric
 from .code import Code, Index
 from .computed import Computed
 from .micro import Tile

@@ -22,7 +22,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
-from . import numeric as numeric
+from . import numeric
 from .blocks import block_size, divides
 from .code import Code, Index, delinearize
 from .conv_problem import ConvProblem, input_reader

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mlir import ir
 
-from . import numeric as numeric
+from . import numeric
 from .code import Code, Index
 from .micro import Rows, Tile
 from .pack import ROWS, Matrix
