@@ -13,6 +13,7 @@ the partitioner saves `x`, in 16 bits, and two numbers a row; the rest is pointw
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -85,7 +86,8 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> A
     """Split a joint graph into forward and backward by torch's minimal cut.
 
     What the forward graph computes of the old value of an argument that it writes is kept where gradients need it:
-    torch (2.13) lets the backward graph compute it again, by then from the new value.
+    torch (2.13) lets the backward graph compute it again, by then from the new value. That holds for each of several results
+    too: inside `torch.utils.checkpoint` they are marked one by one, and the cut finds no way if only some are kept.
     """
     drop_seeds(joint)
     nodes = [n for n in joint.graph.nodes if n.op != "output"]
@@ -100,7 +102,8 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> A
     for node in nodes:
         if node.target is _aten.copy_.default and node not in after:
             for reader in needed.intersection(_readers(node.args[0])):
-                reader.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+                for kept in (reader, *(u for u in reader.users if u.target is operator.getitem)):
+                    kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return compat.minimal_cut(joint, inputs, **options)
 
 
