@@ -119,6 +119,9 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], Shapes]] = {
     "cumsum of columns": (lambda x: x.cumsum(0), ((8192, 4096),)),
     "cumsum of tokens": (lambda x: x.cumsum(1), ((8, 2048, 2048),)),
     "cumsum of few columns": (lambda x: x.cumsum(0), ((65536, 16),)),
+    "cumsum of few rows": (lambda x: x.cumsum(1), ((8, 131072),)),
+    "cumsum of a vector": (lambda x: x.cumsum(0), ((1 << 20,),)),
+    "cumsum of a long vector": (lambda x: x.cumsum(0), ((1 << 25,),)),
 }
 
 

@@ -1,4 +1,4 @@
-"""What stages of `cumsum` and `cumprod` share, along rows (`scan_rows`) or columns (`scan_columns`).
+"""What stages of `cumsum` and `cumprod` share, along rows (`scan_rows`) or columns (`scan_columns`), whole or in chunks.
 
 Sums are those of the CPU's form (f64 for f32, f32 for halves), in an order that is fixed.
 """
@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from mlir import ir
 
 from ....dialects import dims
+from ....dialects.dims import Dim
 from ..gpu_kernel import GpuKernel, GpuStage
+from .scan_chunks import Chunks, cut_scan
 
 OPS = {"cumsum": ("add", 0), "cumprod": ("mul", 1)}  # and the value that changes nothing
 
@@ -19,6 +21,9 @@ class Scan:
     """The scan `root` in `kernel`, along a dim with `rows` positions before it, `length` of its own, and `columns` after it."""
 
     stage: GpuStage
+    threads: int  # of a block
+    blocks: Dim  # that have all rows, or columns
+    rounds: Dim  # of a block along the dim
 
     def __init__(self, kernel: GpuKernel, root: ir.Operation):
         self.kernel, self.graph = kernel, kernel.graph
@@ -33,12 +38,64 @@ class Scan:
         name, self._neutral = OPS[root.name.removeprefix("lamina.")]
         self._op = f"arith.{name}{'i' if isinstance(self.acc, ir.IntegerType) else 'f'}"
 
-    def open(self, threads: int, blocks: dims.Dim) -> None:
-        """Begin the stage."""
-        self.stage = self.kernel.stage(threads, (blocks, 1, 1))
+    # -- what rows and columns do in their own way -------------------------------------------------------------------
+    def place(self) -> None:
+        """Say where this thread of the stage that was begun is."""
+        raise NotImplementedError
+
+    def walk(self, start: ir.Value, first: Dim, end: Dim) -> None:
+        """Write the results of rounds `first` to `end`, what is before which has `start`."""
+        raise NotImplementedError
+
+    def total(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
+        """What rounds `first` to `end` have, a multiple of `unroll`, known to all threads of a row or column."""
+        raise NotImplementedError
+
+    def store_total(self, totals: ir.Value, chunk: Dim, total: ir.Value) -> None:
+        """Write the total of a chunk."""
+        raise NotImplementedError
+
+    def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
+        """What the chunks before `chunk`, whose first round is `first`, have."""
+        raise NotImplementedError
+
+    # -- the stages ------------------------------------------------------------------------------------------------
+    def emit(self) -> None:
+        """Write the stages."""
+        chunks = cut_scan(self.blocks, self.threads, self.rounds) if self._is_cut() else Chunks(0, 1, self.rounds, 1)
+        if chunks.when != 1:
+            self._open((self.blocks * (1 - chunks.when), 1, 1))
+            self.walk(self.neutral, 0, self.rounds)
+            self.stage.finish()
+        if chunks.when != 0:
+            self._emit_chunks(chunks)
+
+    def _is_cut(self) -> bool:
+        """True for what chunks keep: the product of floats of one may be infinite where a zero is before them."""
+        return self._op != "arith.mulf"
+
+    def _emit_chunks(self, chunks: Chunks) -> None:
+        several = self.kernel.new_scratch(self.acc, (chunks.count - 1) * self.rows * self.columns)
+        for count, is_last in ((chunks.count - 1, False), (chunks.count, True)):
+            self._open((self.blocks * chunks.when, count, 1))
+            totals, chunk = self.stage.scratch[several], self.b.bind("chunk", self.stage.block("y"))
+            first, end = (
+                self.b.bind(n, self.b.dim(chunks.begin(c, self.rounds)))
+                for n, c in (("first", chunk), ("end", chunk + 1))
+            )
+            if is_last:
+                self.walk(self.earlier(totals, chunk, first), first, end)
+            else:
+                self.store_total(totals, chunk, self.total(first, end, chunks.unroll))
+            self.stage.finish()
+
+    def _open(self, grid: Sequence[Dim]) -> None:
+        self.stage = self.kernel.stage(self.threads, grid)
         self.b = self.stage.b
         self.neutral = self.b.constant(self._neutral, self.acc)
+        self.place()
 
+    # -- values ----------------------------------------------------------------------------------------------------
     def compare(self, predicate: int, x: ir.Value, y: ir.Value) -> ir.Value:
         """`x == y` (0), `x != y` (1) or `x < y` (2)."""
         return self.b.value("arith.cmpi", (x, y), self.b.i1, predicate=self.b.number(predicate, self.b.i64))

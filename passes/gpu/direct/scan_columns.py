@@ -16,6 +16,8 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..conditions import under
+from ..gpu_kernel import GpuKernel
 from ..thread_values import ThreadValues
 from .scan import OPS, Scan
 from .scan_rows import RowScan
@@ -36,40 +38,64 @@ def scan_stage(root: ir.Operation, shape: Sequence[Dim]) -> type[RowScan | Colum
 
 
 class ColumnScan(Scan):
-    """A scan along another dim than the last as a stage."""
+    """A scan along another dim than the last as stages."""
 
-    def emit(self) -> None:
-        """Write the stage."""
+    def __init__(self, kernel: GpuKernel, root: ir.Operation):
+        super().__init__(kernel, root)
         self.count = self.rows * self.columns
         self.lanes, self.segments = self._shape()
-        self.open(self.lanes * self.segments, dims.ceildiv(self.count, self.lanes))
-        b, stage = self.b, self.stage
-        thread = b.bind("thread", stage.thread())
+        self.threads, self.blocks = self.lanes * self.segments, dims.ceildiv(self.count, self.lanes)
+        self.rounds = dims.ceildiv(self.length, self.segments * ROWS)
+
+    def place(self) -> None:
+        b = self.b
+        thread = b.bind("thread", self.stage.thread())
         self.lane, self.segment = (b.bind(n, b.dim(f(thread, self.lanes))) for n, f in _PARTS.items())
-        number = b.bind("number", b.dim(b.bind("block", stage.block()) * self.lanes + self.lane))
+        number = b.bind("number", b.dim(b.bind("block", self.stage.block()) * self.lanes + self.lane))
         self.exists = self.compare(2, b.dim(number), b.dim(self.count))
         # threads beyond the last column read it, too: all meet at barriers
         self.column = b.bind("column", b.dim(dims.dim_min(number, self.count - 1)))
-        room = stage.shared(self.acc, 2 * self.segments * self.lanes) if self.segments > 1 else None
+        self.room = self.stage.shared(self.acc, 2 * self.segments * self.lanes) if self.segments > 1 else None
+
+    def walk(self, start: ir.Value, first: Dim, end: Dim) -> None:
+        b = self.b
 
         def one(round: Dim, carried: list[ir.Value]) -> list[ir.Value]:
-            first = b.bind_unique("first", b.dim((round * self.segments + self.segment) * ROWS))
-            whole = self.compare(2, b.dim(first + (ROWS - 1)), b.dim(self.length))
-            ends = [dims.dim_min(first + j, self.length - 1) for j in range(ROWS)]
-            read = lambda rows: lambda: self._read(rows)
-            values = b.branch(whole, [self.acc] * ROWS, read([first + j for j in range(ROWS)]), read(ends))
+            row, whole, values = self._read_round(round)
             sums = self.running(values)  # what is beyond the last row is in no sum that is stored
-            before, total = carried[0], sums[-1]
-            if room is not None:
-                earlier, total = self._exchange(room, total, dims.mod(round, 2))
-                before = self.both(before, earlier)
+            earlier, total = self._exchange(sums[-1], dims.mod(round, 2))
+            before = self.both(carried[0], earlier)
             made = [self.both(before, s) for s in sums]
-            b.branch(self.exists, [], lambda: self._write(first, whole, made))
+            b.branch(self.exists, [], lambda: self._write(row, whole, made))
             return [self.both(carried[0], total)]
 
-        rounds = dims.ceildiv(self.length, self.segments * ROWS)
-        b.loop_carried("round", 0, rounds, [self.neutral], one)
-        stage.finish()
+        b.loop_carried("round", first, end, [start], one)
+
+    # -- chunks ----------------------------------------------------------------------------------------------------
+    def total(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
+        # rows beyond the last one are in totals that no chunk with a row sees
+        some = lambda round, carried: [self.both(carried[0], self.running(self._read_round(round)[2])[-1])]
+        return self._exchange(self.b.loop_carried("round", first, end, [self.neutral], some)[0], 0)[1]
+
+    def store_total(self, totals: ir.Value, chunk: Dim, total: ir.Value) -> None:
+        b = self.b
+
+        def store() -> list[ir.Value]:
+            b.op("memref.store", (total, totals, b.dim(chunk * self.count + self.column)))
+            return []
+
+        under(b, [self.exists, self.compare(0, b.dim(self.segment), b.dim(0))], store)
+
+    def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
+        def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            c = self.b.bind_unique("c", self.b.dim(step * self.segments + self.segment))
+            load = lambda: [self.b.value("memref.load", (totals, self.b.dim(c * self.count + self.column)), self.acc)]
+            inside = self.compare(2, self.b.dim(c), self.b.dim(chunk))
+            return [self.both(carried[0], self.b.branch(inside, [self.acc], load, lambda: [self.neutral])[0])]
+
+        steps = dims.ceildiv(chunk, self.segments)
+        mine = self.b.loop_carried("step", 0, steps, [self.neutral], one)[0]
+        return self._exchange(mine, dims.mod(first + 1, 2))[1]  # in the half that the first round does not use
 
     def _shape(self) -> tuple[int, int]:
         """The columns of a block and the segments of each: powers of two."""
@@ -79,6 +105,15 @@ class ColumnScan(Scan):
         return max(lanes, min(_power(self.count, THREADS), THREADS // segments)), segments
 
     # -- memory ----------------------------------------------------------------------------------------------------
+    def _read_round(self, round: Dim) -> tuple[Dim, ir.Value, list[ir.Value]]:
+        """The first of this thread's rows in a round, whether there are all of them, and their elements."""
+        b = self.b
+        first = b.bind_unique("first", b.dim((round * self.segments + self.segment) * ROWS))
+        whole = self.compare(2, b.dim(first + (ROWS - 1)), b.dim(self.length))
+        ends = [dims.dim_min(first + j, self.length - 1) for j in range(ROWS)]
+        read = lambda rows: lambda: self._read(rows)
+        return first, whole, b.branch(whole, [self.acc] * ROWS, read([first + j for j in range(ROWS)]), read(ends))
+
     def _read(self, rows: Sequence[Dim]) -> list[ir.Value]:
         b, ranges = self.b, Ranges({"column": self.count})
         ev = ThreadValues(self.stage, ranges, 1)
@@ -119,9 +154,11 @@ class ColumnScan(Scan):
         return (before * self.length + row) * self.columns + after
 
     # -- segments --------------------------------------------------------------------------------------------------
-    def _exchange(self, room: ir.Value, total: ir.Value, turn: Dim) -> tuple[ir.Value, ir.Value]:
-        """What the segments before this one have, and what all have, through one half of `room` in turn: one barrier a round."""
-        b = self.b
+    def _exchange(self, total: ir.Value, turn: Dim) -> tuple[ir.Value, ir.Value]:
+        """What the segments before this one have, and what all have, through one half of shared memory in turn: one barrier a round."""
+        b, room = self.b, self.room
+        if room is None:
+            return self.neutral, total
         slot = lambda segment: b.dim((turn * self.segments + segment) * self.lanes + self.lane)
         b.op("memref.store", (total, room, slot(self.segment)))
         self.stage.barrier()

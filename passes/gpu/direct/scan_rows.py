@@ -9,13 +9,15 @@ Lanes exchange totals with the lane whose number differs in one bit after anothe
 
 from __future__ import annotations
 
+from functools import reduce
+
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..block_reduce import shuffle_xor
-from ..gpu_kernel import WARP
+from ..block_reduce import reduce_block, shuffle_xor
+from ..gpu_kernel import WARP, GpuKernel
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
 from ..thread_values import ThreadValues
@@ -25,7 +27,13 @@ MOST_THREADS = 256
 
 
 class RowScan(Scan):
-    """A scan along the last dim as a stage."""
+    """A scan along the last dim as stages."""
+
+    def __init__(self, kernel: GpuKernel, root: ir.Operation):
+        super().__init__(kernel, root)
+        self.width = self._width()
+        self.threads, self.blocks = self._threads(), self.rows
+        self.rounds = dims.ceildiv(self.length, self.threads * self.width)
 
     def _width(self) -> int:
         """Neighbouring elements that a thread takes."""
@@ -46,23 +54,17 @@ class RowScan(Scan):
             threads *= 2
         return threads
 
-    def emit(self) -> None:
-        """Write the stage."""
-        self.width = self._width()
-        self.threads = self._threads()
-        self.open(self.threads, self.rows)
-        b, stage = self.b, self.stage
-        b.bind("row", stage.block())
-        thread = b.bind("thread", stage.thread())
-        waves = self.threads // WARP
-        self.lane, self.wave = (b.dim(f(thread, WARP)) for f in (dims.mod, dims.floordiv))
-        self.room = stage.shared(self.acc, 2 * waves) if waves > 1 else None
-        rounds = dims.ceildiv(self.length, self.threads * self.width)
+    def place(self) -> None:
+        self.row = self.b.bind("row", self.stage.block())
+        self.thread = self.b.bind("thread", self.stage.thread())
+
+    def walk(self, start: ir.Value, first: Dim, end: Dim) -> None:
+        b, waves = self.b, self.threads // WARP
+        self.lane, self.wave = (b.dim(f(self.thread, WARP)) for f in (dims.mod, dims.floordiv))
+        self.room = self.stage.shared(self.acc, 2 * waves) if waves > 1 else None
 
         def one(number: Dim, carried: list[ir.Value]) -> list[ir.Value]:
-            w = b.bind_unique("w", b.dim(number * self.threads + thread))
-            inside = self.compare(2, b.dim(w), b.dim(dims.floordiv(self.length, self.width)))
-            read = b.branch(inside, [self.acc] * self.width, lambda: self._read(w), lambda: [self.neutral] * self.width)
+            w, inside, read = self._read(number)
             sums = self.running(read)
             before, total = self._lanes(sums[-1])
             if self.room is not None:
@@ -71,8 +73,37 @@ class RowScan(Scan):
             b.branch(inside, [], lambda: self._write(w, [self.both(before, s) for s in sums]))
             return [self.both(carried[0], total)]
 
-        b.loop_carried("round", 0, rounds, [self.neutral], one)
-        stage.finish()
+        b.loop_carried("round", first, end, [start], one)
+
+    # -- chunks ----------------------------------------------------------------------------------------------------
+    def total(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
+        def some(group: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            read = [self._read(first + group * unroll + u)[2] for u in range(unroll)]
+            return [reduce(self.both, (v for values in read for v in values), carried[0])]
+
+        groups = dims.ceildiv(end - first, unroll)
+        return self._everything(self.b.loop_carried("group", 0, groups, [self.neutral], some)[0])
+
+    def store_total(self, totals: ir.Value, chunk: Dim, total: ir.Value) -> None:
+        def store() -> list[ir.Value]:
+            self.b.op("memref.store", (total, totals, self.b.dim(chunk * self.rows + self.row)))
+            return []
+
+        self.b.branch(self.compare(0, self.b.dim(self.thread), self.b.dim(0)), [], store)
+
+    def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
+        def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            c = self.b.bind_unique("c", self.b.dim(step * self.threads + self.thread))
+            load = lambda: [self.b.value("memref.load", (totals, self.b.dim(c * self.rows + self.row)), self.acc)]
+            inside = self.compare(2, self.b.dim(c), self.b.dim(chunk))
+            return [self.both(carried[0], self.b.branch(inside, [self.acc], load, lambda: [self.neutral])[0])]
+
+        steps = dims.ceildiv(chunk, self.threads)
+        return self._everything(self.b.loop_carried("step", 0, steps, [self.neutral], one)[0])
+
+    def _everything(self, mine: ir.Value) -> ir.Value:
+        """What all threads have."""
+        return reduce_block(self.stage, [mine], self.threads, lambda x, y: [self.both(x[0], y[0])])[0]
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def _evaluator(self, w: Dim) -> tuple[ThreadValues, Dim]:
@@ -81,7 +112,14 @@ class RowScan(Scan):
         ev = ThreadValues(self.stage, ranges, self.width)
         return ev, dims.symbol("row") * self.length + ev.flat(w)
 
-    def _read(self, w: Dim) -> list[ir.Value]:
+    def _read(self, number: Dim) -> tuple[Dim, ir.Value, list[ir.Value]]:
+        """The number of this thread's elements in a round, whether there are such, and their values."""
+        w = self.b.bind_unique("w", self.b.dim(number * self.threads + self.thread))
+        inside = self.compare(2, self.b.dim(w), self.b.dim(dims.floordiv(self.length, self.width)))
+        none = lambda: [self.neutral] * self.width
+        return w, inside, self.b.branch(inside, [self.acc] * self.width, lambda: self._elements(w), none)
+
+    def _elements(self, w: Dim) -> list[ir.Value]:
         ev, flat = self._evaluator(w)
         value = ev.at(self.x, ev.ranges.delinearize(flat, self.shape))
         if self.width == 1:
