@@ -5,7 +5,7 @@ for numpy arrays (array_entry_ir.py).
 
 A parallel region splits `[0, total)` into balanced chunks of at least `grain` items, at most four a thread. Each thread
 has a *share* of neighbouring chunks and a counter to fetch them from; when its own share is through, it fetches from the
-others' (`@work_share`). So a thread's memory is contiguous and the same in every call, which caches and prefetchers like, and
+others' (`@work_share`). The longer chunks, by one item, are spread evenly (`@first_of`), so that shares differ by one item. So a thread's memory is contiguous and the same in every call, which caches and prefetchers like, and
 no thread waits for one that was interrupted. The region returns the first non-zero status. Regions that are one chunk,
 or run with one thread, call the body directly. What differs is who calls it:
 
@@ -44,9 +44,11 @@ _COMMON = f"""
 define internal i64 @first_of(i64 %total, i64 %chunks, i64 %chunk) nounwind {{
   %size = udiv i64 %total, %chunks
   %rest = urem i64 %total, %chunks
-  %less = icmp ult i64 %chunk, %rest
-  %extra = select i1 %less, i64 %chunk, i64 %rest
   %start = mul i64 %size, %chunk
+  %spread = mul i64 %rest, %chunk
+  %chunks.less = sub i64 %chunks, 1
+  %rounded = add i64 %spread, %chunks.less
+  %extra = udiv i64 %rounded, %chunks
   %first = add i64 %start, %extra
   ret i64 %first
 }}

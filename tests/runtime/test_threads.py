@@ -17,11 +17,16 @@ from lamina.runtime import threads
 from lamina.runtime.loader import Image
 
 # buffers[0][i] += 1 for each item; status 7 at item dims[0]; then sleep-free busy work so that threads overlap
+# buffers[1][begin] = end for each chunk
 COUNT = """
 define i32 @count.range(ptr %ctx, ptr %buffers, ptr %dims, i64 %begin, i64 %end) {
 entry:
   %out = load ptr, ptr %buffers
   %bad = load i64, ptr %dims
+  %ends.at = getelementptr ptr, ptr %buffers, i64 1
+  %ends = load ptr, ptr %ends.at
+  %end.at = getelementptr i64, ptr %ends, i64 %begin
+  store i64 %end, ptr %end.at
   br label %loop
 loop:
   %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
@@ -65,9 +70,10 @@ def provided(request, image, monkeypatch):
     return threads.Contexts(image)
 
 
-def run(image, contexts, total, grain, bad=-1):
+def run(image, contexts, total, grain, bad=-1, ends=None):
     counts = np.zeros(max(total, 1), np.int64)
-    buffers = (ctypes.c_void_p * 1)(counts.ctypes.data)
+    ends = np.zeros_like(counts) if ends is None else ends
+    buffers = (ctypes.c_void_p * 2)(counts.ctypes.data, ends.ctypes.data)
     dims = (ctypes.c_int64 * 3)(bad, total, grain)
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(image.address("count"))
     return function(contexts.current(), ctypes.addressof(buffers), ctypes.addressof(dims)), counts[:total]
@@ -77,6 +83,17 @@ def run(image, contexts, total, grain, bad=-1):
 def test_each_item_runs_once(image, provided, total, grain):
     status, counts = run(image, provided, total, grain)
     assert status == 0 and (counts == 1).all()
+
+
+@pytest.mark.parametrize("total", [12, 13, 22, 100, 1001])
+def test_shares_of_threads_differ_by_one_item(image, provided, total):
+    """Three threads, four chunks each, or one: none has the longer chunks of all."""
+    ends = np.zeros(total, np.int64)
+    run(image, provided, total, 1, ends=ends)
+    begins = np.flatnonzero(ends)
+    assert (ends[begins] == [*begins[1:], total]).all() and len(begins) in (1, 12)
+    shares = (ends[begins] - begins).reshape(-(-len(begins) // 4), -1)
+    assert np.ptp(shares) <= 1 and np.ptp(shares.sum(1)) <= 1
 
 
 def test_a_failing_chunk_gives_its_status_and_others_still_run(image, provided):
