@@ -241,8 +241,8 @@ class DirectKernel:
             return None
         b = self.b
         name = "memref.extract_aligned_pointer_as_index"
-        ends = [b.value(name, (m,), b.index) for m in (self.inputs[operand], self.outputs[result][0])]
-        return b.value("arith.cmpi", ends, b.i1, predicate=b.number(0, b.i64))
+        x, y = (b.value(name, (m,), b.index) for m in (self.inputs[operand], self.outputs[result][0]))
+        return b.compare("eq", x, y)
 
 
 def _loops_function(graph: TensorGraph) -> ir.Operation:

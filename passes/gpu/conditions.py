@@ -13,8 +13,7 @@ from ..loops.loops_builder import LoopsBuilder
 
 def less(b: LoopsBuilder, x: Dim | ir.Value, y: Dim | ir.Value) -> ir.Value:
     """Whether one index is less than another."""
-    operands = [v if isinstance(v, ir.Value) else b.dim(v) for v in (x, y)]
-    return b.value("arith.cmpi", operands, b.i1, predicate=b.number(2, b.i64))
+    return b.compare("slt", x, y)
 
 
 def all_of(b: LoopsBuilder, conditions: Sequence[ir.Value]) -> ir.Value:

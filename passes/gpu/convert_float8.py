@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mlir import ir
 
+from ..loops.op_builder import comparison
 from ..math.builder import MathBuilder
 from ..registry import register
 
@@ -75,10 +76,8 @@ def _pair(m: MathBuilder, low: ir.Value, high: ir.Value, format: ir.Type) -> ir.
         return made
     for x, one in ((low, 1), (high, 1 << 8)):
         size = m.op("math.absf", (x,), x.type)
-        beyond = m.op(
-            "arith.cmpf", (size, m.const(limit, x.type)), ir.IntegerType.get_signless(1),
-            predicate=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 3),  # ordered, >=
-        )  # fmt: skip
+        compare, i1, at_least = comparison("oge", x.type)
+        beyond = m.op(compare, (size, m.const(limit, x.type)), i1, predicate=at_least)
         step = m.op("arith.select", (beyond, m.const(one, i16), m.const(0, i16)), i16)
         made = m.op("arith.addi", (made, step), i16)
     return made

@@ -25,6 +25,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ..loops.index_algebra import Ranges
+from ..loops.op_builder import comparison
 from ..registry import register
 
 LAST = 1024  # blocks, by number, that let the next launch in before they end: those of 132 multiprocessors, eight each
@@ -84,7 +85,7 @@ def _let_in(wait: ir.Operation, grid: Sequence[str]) -> None:
     if len(known) == len(sizes) and math.prod(known) <= LAST:
         _control("launch_dependents", ip, location)
         return
-    index, i1 = ir.IndexType.get(), ir.IntegerType.get_signless(1)
+    index = ir.IndexType.get()
 
     def value(
         name: str, operands: Sequence[ir.Value] = (), type: ir.Type = index, **attributes: ir.Attribute
@@ -101,8 +102,8 @@ def _let_in(wait: ir.Operation, grid: Sequence[str]) -> None:
         count = extent if count is None else value("arith.muli", (count, extent))
     left = value("arith.subi", (count, at))
     last = value("arith.constant", value=ir.IntegerAttr.get(index, LAST))
-    few = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 7)  # unsigned, at most
-    among = value("arith.cmpi", (left, last), i1, predicate=few)
+    compare, i1, at_most = comparison("ule", index)
+    among = value(compare, (left, last), i1, predicate=at_most)
     branch = ir.Operation.create("scf.if", [], [among], regions=2, loc=location, ip=ip)
     inside = ir.InsertionPoint(branch.regions[0].blocks.append())
     _control("launch_dependents", inside, location)

@@ -35,7 +35,7 @@ def shift_words(
     step = end // 2
     while step >= max(WORD, unit):
         moved = b.value("arith.andi", (distance, b.constant(step, b.i32)), b.i32)
-        far = b.value("arith.cmpi", (moved, b.constant(0, b.i32)), b.i1, predicate=b.number(1, b.i64))
+        far = b.compare("ne", moved, b.constant(0, b.i32))
         pairs = zip(words, words[step // WORD :])
         words = [b.value("arith.select", (far, later, word), b.i32) for word, later in pairs]
         step //= 2

@@ -76,6 +76,6 @@ def aligned_load(b: LoopsBuilder, buffer: ir.Value, end: Dim, start: ir.Value, l
         loads = [b.value("memref.load", (buffer, p), type.element_type) for p in places]
         return [b.value("vector.from_elements", loads, ir.VectorType.get([lanes], type.element_type))]
 
-    fits = b.value("arith.cmpi", (start, b.dim(end - lanes)), b.i1, predicate=b.number(3, b.i64))
+    fits = b.compare("sle", start, end - lanes)
     vector = ir.VectorType.get([lanes], type.element_type)
     return b.branch(fits, [vector], lambda: [load(start)], single)[0]

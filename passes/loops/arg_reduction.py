@@ -94,9 +94,9 @@ def _equal(ev: Evaluator, v: ir.Value, best: ir.Value) -> ir.Value:
     b = ev.b
     i1 = _like(v.type, b.i1)
     if not is_orderable(v.type):
-        return b.value("arith.cmpi", (v, best), i1, predicate=b.number(0, b.i64))
-    same = b.value("arith.cmpf", (v, best), i1, predicate=b.number(1, b.i64))
-    nan = b.value("arith.cmpf", (v, v), i1, predicate=b.number(14, b.i64))
+        return b.compare("eq", v, best)
+    same = b.compare("oeq", v, best)
+    nan = b.compare("uno", v, v)
     return b.value("arith.ori", (same, nan), i1)
 
 

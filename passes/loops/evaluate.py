@@ -204,7 +204,7 @@ class Evaluator(Walk):
         b = self.b
         inside = None
         for c in conditions:
-            ok = b.value("arith.cmpi", (b.dim(c), b.dim(0)), b.i1, predicate=b.number(5, b.i64))
+            ok = b.compare("sge", c, 0)
             inside = ok if inside is None else b.value("arith.andi", (inside, ok), b.i1)
         assert inside is not None
         return inside

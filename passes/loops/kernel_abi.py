@@ -151,10 +151,10 @@ class _Kernel:
             return [call.result]
 
         def some() -> list[ir.Value]:
-            small = b.value("arith.cmpi", (total, grain), b.i1, predicate=b.number(3, b.i64))
+            small = b.compare("sle", total, grain)
             return b.branch(small, [b.i32], direct, parallel)
 
-        nonempty = b.value("arith.cmpi", (total, zero), b.i1, predicate=b.number(4, b.i64))
+        nonempty = b.compare("sgt", total, zero)
         b.op("func.return", b.branch(nonempty, [b.i32], some, lambda: [zero32]))
 
     def _call(self, b: LoopsBuilder, name: str, operands: list[ir.Value]) -> ir.Value:

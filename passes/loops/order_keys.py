@@ -25,7 +25,6 @@ from .loops_builder import LoopsBuilder
 
 Key = ir.Value | tuple[ir.Value, ...]
 _INFINITY = 0x7F800000
-_SLT, _SGT, _UGT = 2, 4, 8  # predicates of arith.cmpi
 
 
 def _parts(type: ir.Type) -> tuple[ir.Type, list[int] | None]:
@@ -71,16 +70,16 @@ def _ordered(b: LoopsBuilder, value: ir.Value, combine: str) -> ir.Value:
 def _from_extremes(b: LoopsBuilder, key: tuple[ir.Value, ...], type: ir.Type, combine: str) -> ir.Value:
     greatest, least, unsigned = key
 
-    def choose(predicate: int, x: ir.Value, bound: int, then: ir.Value, otherwise: ir.Value) -> ir.Value:
-        holds = b.value("arith.cmpi", (x, b.constant(bound, b.i32)), b.i1, predicate=b.number(predicate, b.i64))
+    def choose(predicate: str, x: ir.Value, bound: int, then: ir.Value, otherwise: ir.Value) -> ir.Value:
+        holds = b.compare(predicate, x, b.constant(bound, b.i32))
         return b.value("arith.select", (holds, then, otherwise), b.i32)
 
     if combine == "arith.maximumf":
-        found = choose(_SGT, greatest, -1, greatest, least)
-        found = choose(_UGT, unsigned, _INFINITY | 1 << 31, unsigned, found)
+        found = choose("sgt", greatest, -1, greatest, least)
+        found = choose("ugt", unsigned, _INFINITY | 1 << 31, unsigned, found)
     else:
-        found = choose(_SLT, unsigned, 0, unsigned, least)
-        found = choose(_SGT, greatest, _INFINITY, greatest, found)
+        found = choose("slt", unsigned, 0, unsigned, least)
+        found = choose("sgt", greatest, _INFINITY, greatest, found)
     return b.value("arith.bitcast", (found,), type)
 
 

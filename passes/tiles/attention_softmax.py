@@ -101,18 +101,14 @@ class Softmax:
 
     def _maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """The larger value. A NaN may be lost here, but comes back when its exponential is taken."""
-        greater = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)
-        i1 = numeric.like(a, ir.IntegerType.get_signless(1))
-        condition = self.code.op("arith.cmpf", [i1], [a, b], predicate=greater)
+        condition = numeric.compare(self.code, "ogt", a, b)
         return self.code.op("arith.select", [a.type], [condition, a, b])
 
     def _select(self, condition: ir.Value, a: float, b: ir.Value) -> ir.Value:
         return self.code.op("arith.select", [b.type], [condition, self.code.constant(a, b.type), b])
 
     def _equal(self, x: ir.Value, constant: float) -> ir.Value:
-        code, i1 = self.code, ir.IntegerType.get_signless(1)
-        ordered = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
-        return code.op("arith.cmpf", [i1], [x, code.constant(constant, x.type)], predicate=ordered)
+        return numeric.compare(self.code, "oeq", x, self.code.constant(constant, x.type))
 
     def _fold(
         self, start: Index, size: Index, init: float, combine: Callable[..., ir.Value], element: Callable[..., ir.Value]
@@ -162,9 +158,7 @@ class Softmax:
         element = ir.VectorType(mask.type).element_type if isinstance(mask.type, ir.VectorType) else mask.type
         if isinstance(element, ir.FloatType):
             return numeric.add(code, x, numeric.convert(code, mask, str(element), self.tile.dtype))
-        i1 = numeric.like(mask, ir.IntegerType.get_signless(1))
-        ne = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
-        keep = code.op("arith.cmpi", [i1], [mask, code.constant(0, mask.type)], predicate=ne)
+        keep = numeric.compare(code, "ne", mask, code.constant(0, mask.type))
         return code.op("arith.select", [x.type], [keep, x, code.constant(-math.inf, x.type)])
 
     def _store_lse(self, head: Sequence[Index], query: Index, value: ir.Value) -> None:

@@ -19,6 +19,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dim_fold import fold
 from ...dialects.dims import Dim
+from ..loops.op_builder import comparison
 
 Index = int | ir.Value
 Body = Callable[..., Any]
@@ -117,9 +118,9 @@ class Code:
 
     def compare(self, predicate: str, a: Index, b: Index) -> ir.Value:
         """`a <predicate> b` as an i1; predicates: eq, ne, lt, le, gt, ge (signed)."""
-        number = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}[predicate]
-        i64, i1 = ir.IntegerType.get_signless(64), ir.IntegerType.get_signless(1)
-        return self.op("arith.cmpi", [i1], [self.value(a), self.value(b)], predicate=ir.IntegerAttr.get(i64, number))
+        signed = predicate if predicate in ("eq", "ne") else f"s{predicate}"
+        name, i1, number = comparison(signed, self.index)
+        return self.op(name, [i1], [self.value(a), self.value(b)], predicate=number)
 
     def either(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a or b` of two i1."""

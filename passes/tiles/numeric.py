@@ -9,6 +9,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects.dtypes import DTYPES
+from ..loops.op_builder import comparison
 from .code import Code
 
 
@@ -53,6 +54,12 @@ def multiply_add(code: Code, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     if _is_float(c):
         return code.op("vector.fma" if isinstance(c.type, ir.VectorType) else "math.fma", [c.type], [a, b, c])
     return code.op("arith.addi", [c.type], [code.op("arith.muli", [c.type], [a, b]), c])
+
+
+def compare(code: Code, predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Whether `a predicate b`, lane by lane: a name of `arith.cmpi`, of floats one of `arith.cmpf`."""
+    name, result, number = comparison(predicate, a.type)
+    return code.op(name, [result], [a, b], predicate=number)
 
 
 def add(code: Code, a: ir.Value, b: ir.Value) -> ir.Value:

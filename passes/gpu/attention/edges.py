@@ -39,11 +39,11 @@ class Edges:
         for row in self.layout.rows:
             end = dims.dim_min(p.k, lane_row + row + 1) if self.attention.causal else p.k
             limits.append(self.ptx.i32(b.dim(end - first)))
-        greater, infinite = b.number(4, b.i64), softmax.constant(-inf)
+        infinite = softmax.constant(-inf)
         made = []
         for i, x in enumerate(scores):
             column = b.constant(self.layout.column(i), b.i32)
-            inside = b.value("arith.cmpi", (limits[self.layout.row(i)], column), b.i1, predicate=greater)
+            inside = b.compare("sgt", limits[self.layout.row(i)], column)
             made.append(softmax.select(inside, x, infinite))
         return made
 
@@ -82,7 +82,7 @@ class Edges:
     def _masked_by(self, score: ir.Value, value: ir.Value) -> ir.Value:
         b = self.b
         if isinstance(value.type, ir.IntegerType):
-            on = b.value("arith.cmpi", (value, b.constant(0, value.type)), b.i1, predicate=b.number(1, b.i64))
+            on = b.compare("ne", value, b.constant(0, value.type))
             return self.softmax.select(on, score, self.softmax.constant(-inf))
         if ir.FloatType(value.type).width < 32:
             value = b.value("arith.extf", (value,), b.f32)

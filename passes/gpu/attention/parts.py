@@ -60,7 +60,7 @@ def emit_parts(
         merge.emit()
         return []
 
-    less = b.value("arith.cmpi", (b.dim(flat), b.dim(total)), b.i1, predicate=b.number(2, b.i64))
+    less = b.compare("slt", flat, total)
     b.branch(less, [], inside)
     stage.finish()
 
@@ -135,5 +135,5 @@ def _store_lse(stage: GpuStage, buffer: ir.Value, value: ir.Value) -> None:
         b.op("memref.store", (value, buffer, b.dim(dims.symbol("line"))))
         return []
 
-    first = b.value("arith.cmpi", (b.dim(dims.symbol("w")), b.dim(0)), b.i1, predicate=b.number(0, b.i64))
+    first = b.compare("eq", dims.symbol("w"), 0)
     b.branch(first, [], store)

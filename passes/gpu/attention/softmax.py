@@ -26,7 +26,6 @@ from .layout import Layout
 
 LOG2E = 1.4426950408889634
 LANES = 4  # independent chains of a maximum or a sum
-ORDERED_EQUAL, UNORDERED_GREATER = 1, 9  # predicates of arith.cmpf; a NaN must be seen as growth
 
 
 @dataclass(frozen=True)
@@ -113,12 +112,7 @@ class Softmax:
 
     def is_equal(self, x: ir.Value, value: float) -> ir.Value:
         """`x == value`."""
-        return self._compare(ORDERED_EQUAL, x, value)
-
-    def _compare(self, predicate: int, x: ir.Value, value: float) -> ir.Value:
-        return self.b.value(
-            "arith.cmpf", (x, self.constant(value)), self.b.i1, predicate=self.b.number(predicate, self.b.i64)
-        )
+        return self.b.compare("oeq", x, self.constant(value))
 
     # -- rows ------------------------------------------------------------------------------------------------------
     def of_row(self, values: Sequence[ir.Value], h: int) -> list[ir.Value]:
@@ -181,7 +175,7 @@ class Softmax:
     def _lazy_tops(self, tops: list[ir.Value], before: RowState) -> tuple[list[ir.Value], ir.Value]:
         limit = self.lazy / LOG2E if self.exact else float(self.lazy)
         most = self._combined(self.functions.maximum, [self.binary("subf", t, m) for t, m in zip(tops, before.top)])
-        over = self._compare(UNORDERED_GREATER, most, limit)
+        over = self.b.compare("ugt", most, self.constant(limit))  # a NaN must be seen as growth
         grown = self._any(over)
         made = [self.select(grown, self.maximum(t, m), m) for t, m in zip(tops, before.top)]
         return made, grown
@@ -192,7 +186,7 @@ class Softmax:
         if self.functions.ballot:
             lanes = ir.IntegerType.get_signless(self.layout.wave)
             ballot = b.value(self.functions.ballot, (condition,), lanes)
-            return b.value("arith.cmpi", (ballot, b.constant(0, lanes)), b.i1, predicate=b.number(1, b.i64))
+            return b.compare("ne", ballot, b.constant(0, lanes))
         kind = b.attribute("#nvvm<vote_sync_kind any>")
         return b.value("nvvm.vote.sync", (b.constant(FULL_MASK, b.i32), condition), b.i1, kind=kind)
 

@@ -19,7 +19,6 @@ from ....dialects.mlir_ops import attributes_of
 from ....dialects.record import TensorType
 from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 from ...loops.index_algebra import Ranges
-from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import TensorGraph
 from ..conditions import less
 from ..gpu_kernel import GpuKernel
@@ -139,7 +138,7 @@ class AddedRows:
         def count(round: dims.Dim, carried: list[ir.Value]) -> list[ir.Value]:
             at = b.dim(first + (round * SLICES + part) * KEYS)
             others = b.value("vector.load", (keys, at), several, alignment=b.number(16, b.i64))
-            is_less = _compare(b, others, every, ir.VectorType.get([KEYS], b.i1))
+            is_less = b.compare("slt", others, every)
             return [b.value("arith.addi", (carried[0], b.value("arith.extui", (is_less,), counts)), counts)]
 
         none = b.value("arith.constant", (), counts, value=b.attribute(f"dense<0> : {counts}"))
@@ -178,7 +177,7 @@ class AddedRows:
                 offsets = [b.dim(begin + place + (step - 1)) for begin, place in zip(begins, places)]
                 others = [b.value("memref.load", (tiles, at), self.word) for at in offsets]
                 for u, other in enumerate(others):
-                    further = (_compare(b, other, mine, b.i1), b.dim(step), b.dim(0))
+                    further = (b.compare("slt", other, mine), b.dim(step), b.dim(0))
                     further = b.bind_unique("further", b.value("arith.select", further, b.index))
                     places[u] = b.bind_unique("place", b.dim(places[u] + further))
             found = b.bind_unique("found", carried[0])
@@ -203,8 +202,3 @@ class AddedRows:
             return accesses
 
         return choose_width([self.x], probe, lambda width: self.columns % width == 0)
-
-
-def _compare(b: LoopsBuilder, x: ir.Value, y: ir.Value, type: ir.Type) -> ir.Value:
-    """`x < y`, lane by lane where they are vectors."""
-    return b.value("arith.cmpi", (x, y), type, predicate=b.number(2, b.i64))

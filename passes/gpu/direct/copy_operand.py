@@ -71,8 +71,8 @@ def _apart(stage: GpuStage, x: ir.Value) -> ir.Value | None:
         return None
     stage.kernel.index_bits = 64  # addresses are compared
     b, name = stage.b, "memref.extract_aligned_pointer_as_index"
-    ends = [b.value(name, (m,), b.index) for m in (stage.inputs[x], stage.outputs[0])]
-    return b.value("arith.cmpi", ends, b.i1, predicate=b.number(1, b.i64))
+    old, new = (b.value(name, (m,), b.index) for m in (stage.inputs[x], stage.outputs[0]))
+    return b.compare("ne", old, new)
 
 
 def _width(kernel: GpuKernel, x: ir.Value) -> int:

@@ -125,7 +125,7 @@ def _launch(kernel: GpuKernel, direct: _Items, items: Dim) -> None:
     stage = kernel.stage(THREADS, (dims.ceildiv(items, THREADS), 1, 1))
     b = stage.b
     item = stage.global_thread()
-    inside = b.value("arith.cmpi", (item, b.dim(items)), b.i1, predicate=b.number(2, b.i64))
+    inside = b.compare("slt", item, items)
     after = b.binary("arith.addi", item, b.constant(1, b.index))
     source = direct.function.regions[0].blocks[0]
     given = [_generic(stage, m) for m in (*stage.inputs.values(), *stage.outputs, stage.status)]

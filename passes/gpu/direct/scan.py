@@ -96,10 +96,6 @@ class Scan:
         self.place()
 
     # -- values ----------------------------------------------------------------------------------------------------
-    def compare(self, predicate: int, x: ir.Value, y: ir.Value) -> ir.Value:
-        """`x == y` (0), `x != y` (1) or `x < y` (2)."""
-        return self.b.value("arith.cmpi", (x, y), self.b.i1, predicate=self.b.number(predicate, self.b.i64))
-
     def both(self, x: ir.Value, y: ir.Value) -> ir.Value:
         """Two parts of a sum (or product), `x` before `y`."""
         return self.b.value(self._op, (x, y), self.acc)
@@ -123,7 +119,7 @@ class Scan:
         """What the parts before number `mine` have, and what all have."""
         b, earlier, everything = self.b, self.neutral, self.neutral
         for number, value in enumerate(parts):
-            is_earlier = self.compare(2, b.constant(number, b.index), mine)
+            is_earlier = b.compare("slt", number, mine)
             earlier = b.value("arith.select", (is_earlier, self.both(earlier, value), earlier), self.acc)
             everything = self.both(everything, value)
         return earlier, everything

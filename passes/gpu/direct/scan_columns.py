@@ -52,7 +52,7 @@ class ColumnScan(Scan):
         thread = b.bind("thread", self.stage.thread())
         self.lane, self.segment = (b.bind(n, b.dim(f(thread, self.lanes))) for n, f in _PARTS.items())
         number = b.bind("number", b.dim(b.bind("block", self.stage.block()) * self.lanes + self.lane))
-        self.exists = self.compare(2, b.dim(number), b.dim(self.count))
+        self.exists = b.compare("slt", number, self.count)
         # threads beyond the last column read it, too: all meet at barriers
         self.column = b.bind("column", b.dim(dims.dim_min(number, self.count - 1)))
         self.room = self.stage.shared(self.acc, 2 * self.segments * self.lanes) if self.segments > 1 else None
@@ -84,13 +84,13 @@ class ColumnScan(Scan):
             b.op("memref.store", (total, totals, b.dim(chunk * self.count + self.column)))
             return []
 
-        under(b, [self.exists, self.compare(0, b.dim(self.segment), b.dim(0))], store)
+        under(b, [self.exists, b.compare("eq", self.segment, 0)], store)
 
     def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
         def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             c = self.b.bind_unique("c", self.b.dim(step * self.segments + self.segment))
             load = lambda: [self.b.value("memref.load", (totals, self.b.dim(c * self.count + self.column)), self.acc)]
-            inside = self.compare(2, self.b.dim(c), self.b.dim(chunk))
+            inside = self.b.compare("slt", c, chunk)
             return [self.both(carried[0], self.b.branch(inside, [self.acc], load, lambda: [self.neutral])[0])]
 
         steps = dims.ceildiv(chunk, self.segments)
@@ -109,7 +109,7 @@ class ColumnScan(Scan):
         """The first of this thread's rows in a round, whether there are all of them, and their elements."""
         b = self.b
         first = b.bind_unique("first", b.dim((round * self.segments + self.segment) * ROWS))
-        whole = self.compare(2, b.dim(first + (ROWS - 1)), b.dim(self.length))
+        whole = b.compare("slt", first + (ROWS - 1), self.length)
         ends = [dims.dim_min(first + j, self.length - 1) for j in range(ROWS)]
         read = lambda rows: lambda: self._read(rows)
         return first, whole, b.branch(whole, [self.acc] * ROWS, read([first + j for j in range(ROWS)]), read(ends))
@@ -141,7 +141,7 @@ class ColumnScan(Scan):
 
         def some() -> list[ir.Value]:
             for row, value in places:
-                inside = self.compare(2, b.dim(row), b.dim(self.length))
+                inside = b.compare("slt", row, self.length)
                 b.branch(inside, [], lambda row=row, value=value: store(row, value))
             return []
 

@@ -89,13 +89,13 @@ class RowScan(Scan):
             self.b.op("memref.store", (total, totals, self.b.dim(chunk * self.rows + self.row)))
             return []
 
-        self.b.branch(self.compare(0, self.b.dim(self.thread), self.b.dim(0)), [], store)
+        self.b.branch(self.b.compare("eq", self.thread, 0), [], store)
 
     def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
         def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             c = self.b.bind_unique("c", self.b.dim(step * self.threads + self.thread))
             load = lambda: [self.b.value("memref.load", (totals, self.b.dim(c * self.rows + self.row)), self.acc)]
-            inside = self.compare(2, self.b.dim(c), self.b.dim(chunk))
+            inside = self.b.compare("slt", c, chunk)
             return [self.both(carried[0], self.b.branch(inside, [self.acc], load, lambda: [self.neutral])[0])]
 
         steps = dims.ceildiv(chunk, self.threads)
@@ -115,7 +115,7 @@ class RowScan(Scan):
     def _read(self, number: Dim) -> tuple[Dim, ir.Value, list[ir.Value]]:
         """The number of this thread's elements in a round, whether there are such, and their values."""
         w = self.b.bind_unique("w", self.b.dim(number * self.threads + self.thread))
-        inside = self.compare(2, self.b.dim(w), self.b.dim(dims.floordiv(self.length, self.width)))
+        inside = self.b.compare("slt", w, dims.floordiv(self.length, self.width))
         none = lambda: [self.neutral] * self.width
         return w, inside, self.b.branch(inside, [self.acc] * self.width, lambda: self._elements(w), none)
 
@@ -146,7 +146,7 @@ class RowScan(Scan):
         while distance < WARP:
             other = shuffle_xor(b, total, distance)
             bit = b.value("arith.andi", (self.lane, b.constant(distance, b.index)), b.index)
-            after = self.compare(1, bit, b.constant(0, b.index))
+            after = b.compare("ne", bit, 0)
             before = b.value("arith.select", (after, self.both(other, before), before), self.acc)
             total, distance = self.both(total, other), 2 * distance
         return before, total
@@ -154,7 +154,7 @@ class RowScan(Scan):
     def _waves(self, before: ir.Value, total: ir.Value, turn: Dim) -> tuple[ir.Value, ir.Value]:
         """The same over all waves, through one half of shared memory in turn: one barrier a round."""
         b, waves = self.b, self.threads // WARP
-        first = self.compare(0, self.lane, b.constant(0, b.index))
+        first = b.compare("eq", self.lane, 0)
         slot = b.binary("arith.addi", b.dim(turn * waves), self.wave)
 
         def store() -> list[ir.Value]:

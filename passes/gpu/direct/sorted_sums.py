@@ -67,7 +67,7 @@ class SortedSums:
             keys = [self._key(begin + (round * UNROLL + u)) for u in range(UNROLL)]
             values = [self._update(t) for _, t in keys]
             for (new, _), value in zip(keys, values):
-                ends = self._compare(1, b.dim(new), row)
+                ends = b.compare("ne", new, row)
                 b.branch(ends, [], lambda row=row, total=total: self._flush(row, total, before, after))
                 total = b.value("arith.select", (ends, value, self._plus(total, value)), self.acc)
                 row = b.dim(new)
@@ -81,7 +81,7 @@ class SortedSums:
         """The end of a row in this chunk: its sum, or a part of it."""
         b = self.b
         number = b.bind_unique("row", row)
-        from_before, goes_on = self._compare(0, row, before), self._compare(0, row, after)
+        from_before, goes_on = b.compare("eq", row, before), b.compare("eq", row, after)
 
         def part() -> list[ir.Value]:
             slot = b.value("arith.select", (from_before, b.dim(0), b.dim(1)), b.index)
@@ -99,7 +99,7 @@ class SortedSums:
         before, after = self._neighbours()
         number, _ = self._key(self.chunk * CHUNK + (CHUNK - 1))
         row = b.dim(number)
-        begins, goes_on = self._compare(1, row, before), self._compare(0, row, after)
+        begins, goes_on = b.compare("ne", row, before), b.compare("eq", row, after)
         both = b.value("arith.andi", (begins, goes_on), b.i1)
         both = b.value("arith.andi", (both, less(b, number, self.added.rows)), b.i1)
         return b.branch(both, [], lambda: self._write(number, self._joined(row)))
@@ -117,7 +117,7 @@ class SortedSums:
             total, chunk, here = step.arguments[0], b.bind_unique("next", step.arguments[1]), step.arguments[2]
             for u in range(UNROLL):
                 at = b.bind_unique("at", b.dim(dims.dim_min(chunk + u, self.chunks - 1)))
-                here = self._compare(0, b.dim(self._key(at * CHUNK)[0]), row)
+                here = b.compare("eq", self._key(at * CHUNK)[0], row)
                 here = b.value("arith.andi", (here, less(b, chunk + u, self.chunks)), b.i1)
                 part = b.value("arith.select", (here, self._part(at, 0), self._zero()), self.acc)
                 total = self._plus(total, part)
@@ -179,7 +179,3 @@ class SortedSums:
     def _zero(self) -> ir.Value:
         element = self.acc if self.width == 1 else ir.VectorType(self.acc).element_type
         return self.ev.vector(self.b.constant(0, element))
-
-    def _compare(self, predicate: int, x: ir.Value, y: ir.Value) -> ir.Value:
-        """`x == y` (0) or `x != y` (1)."""
-        return self.b.value("arith.cmpi", (x, y), self.b.i1, predicate=self.b.number(predicate, self.b.i64))

@@ -70,8 +70,8 @@ class TopRows:
             found = reduce(self._least, left)
             for k in range(LANES.bit_length() - 1):
                 found = self._least(found, shuffle_xor(b, found, 1 << k))
-            left = [self._choose(self._equal(e, found), none, e) for e in left]
-            return [*left, self._choose(self._equal(b.dim(lane), b.dim(round)), found, mine)]
+            left = [self._choose(b.compare("eq", e, found), none, e) for e in left]
+            return [*left, self._choose(b.compare("eq", lane, round), found, mine)]
 
         *_, mine = b.loop_carried("round", 0, self.count, [*entries, none], one)
         is_one = b.value("arith.andi", (less(b, number, self.rows), less(b, lane, self.count)), b.i1)
@@ -107,9 +107,6 @@ class TopRows:
 
     def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.value("arith.minui", (x, y), x.type)
-
-    def _equal(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        return self.b.value("arith.cmpi", (x, y), self.b.i1, predicate=self.b.number(0, self.b.i64))
 
     def _choose(self, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.value("arith.select", (condition, x, y), x.type)

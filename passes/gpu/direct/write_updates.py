@@ -192,13 +192,12 @@ def checked_place(
 ) -> tuple[Dim, ir.Value]:
     """A position along a dim of `size`, from the end if it is negative and may `wrap`, and whether there is such a one."""
     b = ev.b
-    compare = lambda x, y, predicate: b.value("arith.cmpi", (x, y), b.i1, predicate=b.number(predicate, b.i64))
     at, end, zero = b.value("arith.index_cast", (index,), b.index), b.dim(size), b.dim(0)
     if wrap:
-        at = b.value("arith.select", (compare(at, zero, 2), b.binary("arith.addi", at, end), at), b.index)
+        at = b.value("arith.select", (b.compare("slt", at, zero), b.binary("arith.addi", at, end), at), b.index)
     place = b.bind_unique("place", at)
     ev.ranges.add(str(place), size)
-    ok = compare(at, end, 6)  # unsigned: neither negative nor beyond the end
+    ok = b.compare("ult", at, end)  # unsigned: neither negative nor beyond the end
     store_failure(b, ev.stage.status, ok, check.code)
     return place, ok
 

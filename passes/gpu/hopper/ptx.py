@@ -46,10 +46,7 @@ class Ptx:
 
     def compare(self, predicate: str, a: Dim, c: Dim) -> ir.Value:
         """`a == c`, `a != c`, `a < c` or `a >= c` (`eq`, `ne`, `slt`, `sge`)."""
-        number = {"eq": 0, "ne": 1, "slt": 2, "sge": 5}[predicate]
-        return self.b.value(
-            "arith.cmpi", (self.b.dim(a), self.b.dim(c)), self.b.i1, predicate=self.b.number(number, self.b.i64)
-        )
+        return self.b.compare(predicate, a, c)
 
     def quad_transpose(self, words: Sequence[ir.Value], quad: ir.Value) -> list[ir.Value]:
         """Transpose 4 x 4 i32 in each four lanes: lane `q` (its number in `quad`) gets word `q` of the four lanes in order.
@@ -60,7 +57,7 @@ class Ptx:
         w = list(words)
         for distance, pairs in ((1, ((0, 1), (2, 3))), (2, ((0, 2), (1, 3)))):
             bit = b.value("arith.andi", (quad, b.constant(distance, b.i32)), b.i32)
-            odd = b.value("arith.cmpi", (bit, b.constant(0, b.i32)), b.i1, predicate=b.number(1, b.i64))
+            odd = b.compare("ne", bit, b.constant(0, b.i32))
             for x, y in pairs:
                 sent = self.shuffle("bfly", b.value("arith.select", (odd, w[x], w[y]), b.i32), distance)
                 w[x], w[y] = (

@@ -70,7 +70,7 @@ class Ring:
         b = self.ptx.b
         one, count = b.constant(1, b.index), b.constant(self.stages, b.index)
         following = b.value("arith.addi", (stage, one), b.index)
-        last = b.value("arith.cmpi", (following, count), b.i1, predicate=b.number(0, b.i64))
+        last = b.compare("eq", following, count)
         wrapped = b.value("arith.select", (last, b.constant(0, b.index), following), b.index)
         turned = b.value("arith.xori", (phase, b.value("arith.extui", (last,), b.i32)), b.i32)
         return [wrapped, turned]

@@ -27,7 +27,7 @@ def place_column(stage: GpuStage, x: ir.Value, lanes: int, count: Dim, name: str
     if isinstance(count, int) and count % lanes == 0:
         return b.bind(name, at), None
     end = b.dim(count)
-    inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
+    inside = b.compare("ult", at, end)
     last = b.binary("arith.subi", end, b.constant(1, b.index))
     return b.bind(name, b.value("arith.minsi", (at, last), b.index)), inside
 

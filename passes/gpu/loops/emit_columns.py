@@ -153,7 +153,7 @@ class ColumnStages(ReductionStages):
             return last()
         ev.ranges.add("chunk", chunks)
         chunk, end = b.dim(dims.symbol("chunk")), b.dim(chunks - 1)
-        mine = b.value("arith.cmpi", (chunk, end), b.i1, predicate=b.number(0, b.i64))
+        mine = b.compare("eq", chunk, end)
         return b.branch(mine, [m.type for m in made], last, lambda: made)
 
     def accumulate(self, ev: ThreadValues, row: Dim, y: ir.Value, slices: int, chunks: int, length: Dim) -> list[Any]:

@@ -69,7 +69,7 @@ def emit_gathers(kernel: GpuKernel, stored: Stored, results: Sequence[int], spac
     for u in range(UNROLL):
         at, mask = b.binary("arith.addi", left, b.constant(u * THREADS, b.index)), None
         if length % (THREADS * UNROLL):
-            mask = b.value("arith.cmpi", (at, b.dim(length)), b.i1, predicate=b.number(2, b.i64))
+            mask = b.compare("slt", at, length)
             at = b.value("arith.minsi", (at, b.dim(length - 1)), b.index)
         ranges.add(f"c{u}", length)
         columns.append((b.bind(f"c{u}", at), mask))

@@ -184,8 +184,8 @@ class _Pointwise:
             if dims.linear_coefficient(condition, lane) == 0:
                 continue
             ends = [b.dim(dims.substitute(condition, {lane: k})) for k in (0, self.width - 1)]
-            first, last = (b.value("arith.cmpi", (e, b.dim(0)), b.i1, predicate=b.number(5, b.i64)) for e in ends)
-            conditions.append(b.value("arith.cmpi", (first, last), b.i1, predicate=b.number(0, b.i64)))
+            first, last = (b.compare("sge", e, 0) for e in ends)
+            conditions.append(b.compare("eq", first, last))
         return conditions
 
     # -- stores ----------------------------------------------------------------------------------------------------

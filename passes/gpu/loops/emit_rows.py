@@ -129,7 +129,7 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
         _write(made, inside)
     if plan.rows:
         b = stage.b
-        first = b.value("arith.cmpi", (row.lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+        first = b.compare("eq", row.lane, 0)
         b.branch(first if inside is None else b.value("arith.andi", (first, inside), b.i1), [], write_own)
 
 

@@ -104,4 +104,4 @@ class ReductionStages:
 
 def is_first(stage: GpuStage, lane: ir.Value) -> ir.Value:
     b = stage.b
-    return b.value("arith.cmpi", (lane, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+    return b.compare("eq", lane, 0)

@@ -127,6 +127,6 @@ def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Di
     if isinstance(count, int) and count % per_block == 0:
         return b.bind("r", at), lane, None
     end = b.dim(count)
-    inside = b.value("arith.cmpi", (at, end), b.i1, predicate=b.number(6, b.i64))
+    inside = b.compare("ult", at, end)
     last = b.binary("arith.subi", end, b.constant(1, b.index))
     return b.bind("r", b.value("arith.minsi", (at, last), b.index)), lane, inside

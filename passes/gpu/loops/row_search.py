@@ -72,10 +72,10 @@ def _earlier(ev: ThreadValues, element: Sequence[ir.Value], best: ir.Value, at: 
     v, here = element
     b, i1, best = ev.b, _like(v.type, ev.b.i1), ev.vector(best)
     if isinstance(_element(v.type), (ir.IntegerType, ir.IndexType)):
-        same = b.value("arith.cmpi", (v, best), i1, predicate=b.number(0, b.i64))
+        same = b.compare("eq", v, best)
     else:
-        equal = b.value("arith.cmpf", (v, best), i1, predicate=b.number(1, b.i64))
-        nan = b.value("arith.cmpf", (v, v), i1, predicate=b.number(14, b.i64))
+        equal = b.compare("oeq", v, best)
+        nan = b.compare("uno", v, v)
         same = b.value("arith.ori", (equal, nan), i1)
     position = b.value("arith.trunci", (here,), at.type)
     return [b.value("arith.select", (same, position, at), at.type)]

@@ -66,7 +66,7 @@ class Row:
             at = b.binary("arith.addi", self.lane, b.constant(u * self.threads, b.index))
             mask = None
             if (u + 1) * self.threads > least:
-                mask = b.value("arith.cmpi", (at, b.dim(self.vectors)), b.i1, predicate=b.number(6, b.i64))
+                mask = b.compare("ult", at, self.vectors)
                 at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
             self.masks.append(mask)
             b.bind(name, at)

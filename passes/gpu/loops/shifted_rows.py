@@ -53,10 +53,10 @@ class ShiftedRow(Row):
         Threads count those before the first vector, then those after the last one.
         """
         b, lane = self.stage.b, self.lane
-        before = b.value("arith.cmpi", (lane, b.dim(self.skipped)), b.i1, predicate=b.number(2, b.i64))
+        before = b.compare("slt", lane, self.skipped)
         after = b.binary("arith.addi", lane, b.dim(self.values.width * self.vectors))
         column = b.value("arith.select", (before, lane, after), b.index)
-        inside = b.value("arith.cmpi", (column, b.dim(self.length)), b.i1, predicate=b.number(2, b.i64))
+        inside = b.compare("slt", column, self.length)
         b.bind("e", b.value("arith.select", (inside, column, b.constant(0, b.index)), b.index))
         return inside
 

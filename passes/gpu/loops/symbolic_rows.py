@@ -116,7 +116,7 @@ def _divide(rows: RowStage, given: RowForm, wide: RowForm) -> ir.Value:
     if wide is not given:
         b.bind(str(vectors), b.binary("arith.divui", size, width))
     rest = b.binary("arith.remui", size, width)
-    return b.value("arith.cmpi", (rest, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
+    return b.compare("eq", rest, 0)
 
 
 def _write(rows: RowStage, form: RowForm, held: int, longer: bool) -> list[ir.Value]:
@@ -134,4 +134,4 @@ def _fits(rows: RowStage, form: RowForm, held: int) -> ir.Value:
     """True for rows of some elements, whose vectors the threads can hold."""
     b = rows.stage.b
     more, most = b.dim(form.plan.length - 1), b.constant(held * rows.threads + form.width - 1, b.index)
-    return b.value("arith.cmpi", (more, most), b.i1, predicate=b.number(6, b.i64))  # 0 < length <= most
+    return b.compare("ult", more, most)  # 0 < length <= most

@@ -187,7 +187,7 @@ class ShiftedStores(TileStores):
     def _below(self, value: ir.Value, end: Dim) -> ir.Value:
         """`0 <= value < end`."""
         b = self.b
-        return b.value("arith.cmpi", (value, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
+        return b.compare("ult", value, end)
 
 
 class RunStores(TileStores):

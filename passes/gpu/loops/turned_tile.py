@@ -92,7 +92,7 @@ class Block:
         if self.covered[loop.name]:
             return position, None
         b = self.stage.b
-        ok = b.value("arith.cmpi", (position, b.dim(loop.extent)), b.i1, predicate=b.number(6, b.i64))
+        ok = b.compare("ult", position, loop.extent)
         return b.value("arith.select", (ok, position, b.constant(0, b.index)), b.index), ok
 
     def deal(self, lanes: int) -> tuple[ir.Value, ir.Value]:
@@ -125,7 +125,7 @@ def _load_last(block: Block, tile: Tile) -> Callable[[], Any]:
     b, row = block.stage.b, block.stage.thread()
     x, type = b.constant(tile.line - 1, b.index), ir.VectorType.get([tile.vector], tile.element)
     end = b.constant(tile.shape.along, b.index)
-    own = b.value("arith.cmpi", (row, end), b.i1, predicate=b.number(6, b.i64))
+    own = b.compare("ult", row, end)
 
     def load() -> list[ir.Value]:
         return [_loader(block, tile, x)(_position(block, row))]

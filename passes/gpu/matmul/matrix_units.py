@@ -140,7 +140,7 @@ class Interleaved(Unit):
 
     def operand(self, b: LoopsBuilder, lane: ir.Value, values: ir.Value) -> ir.Value:
         """Each lane gets the half that the lane of the same row has."""
-        upper = b.value("arith.cmpi", (lane, b.constant(SIDE, b.index)), b.i1, predicate=b.number(9, b.i64))
+        upper = b.compare("uge", lane, SIDE)
         element, words = ir.VectorType(values.type).element_type, self.results // 2
         own = b.value("vector.bitcast", (values,), ir.VectorType.get([words], b.i32))
         kept = [_element(b, own, i) for i in range(words)]

@@ -51,7 +51,7 @@ class MmaSync(Unit):
         quad = self._quad(b, lane)
         for distance, exchanged in ((1, ((0, 1), (2, 3))), (2, ((0, 2), (1, 3)))):
             bit = b.value("arith.andi", (quad, b.constant(distance, b.index)), b.index)
-            odd = b.value("arith.cmpi", (bit, b.constant(0, b.index)), b.i1, predicate=b.number(1, b.i64))
+            odd = b.compare("ne", bit, 0)
             choose = lambda yes, no, odd=odd: b.value("arith.select", (odd, yes, no), yes.type)
             for x, y in exchanged:
                 for e in range(2):

@@ -119,12 +119,7 @@ class MultistageProduct:
     def _next(self, stage: ir.Value) -> ir.Value:
         """The byte at which the next stage of the ring begins."""
         b, size = self.b, self.tiles.stage_bytes
-        last = b.value(
-            "arith.cmpi",
-            (stage, b.constant((self.tiles.stages - 1) * size, b.index)),
-            b.i1,
-            predicate=b.number(0, b.i64),
-        )
+        last = b.compare("eq", stage, (self.tiles.stages - 1) * size)
         following = b.value("arith.addi", (stage, b.constant(size, b.index)), b.index)
         return b.value("arith.select", (last, b.constant(0, b.index), following), b.index)
 

@@ -305,11 +305,11 @@ def _planes(ev: ThreadValues, value: ir.Value) -> list[ir.Value]:
     value = ev.vector(value)
     vector = isinstance(value.type, ir.VectorType)
     like = lambda t: ir.VectorType.get(ir.VectorType(value.type).shape, t) if vector else t
-    i32, i1, f32 = like(b.i32), like(b.i1), like(b.f32)
+    i32, f32 = like(b.i32), like(b.f32)
     number = lambda x: b.constant(x, i32)
     bits = b.value("arith.bitcast", (value,), i32)
     size = b.value("arith.andi", (bits, number(0x7FFFFFFF)), i32)
-    below = lambda x: b.value("arith.cmpi", (size, number(x)), i1, predicate=b.number(6, b.i64))
+    below = lambda x: b.compare("ult", size, number(x))
     finite = below(0x7F800000)
 
     def cut(x: ir.Value) -> ir.Value:
@@ -317,7 +317,7 @@ def _planes(ev: ThreadValues, value: ir.Value) -> list[ir.Value]:
 
     rounded = cut(b.value("arith.addi", (bits, number(0x1000)), i32))
     quiet = b.value("arith.ori", (bits, number(0x400000)), i32)  # a NaN stays one without its low bits
-    nan = b.value("arith.cmpi", (size, number(0x7F800000)), i1, predicate=b.number(8, b.i64))
+    nan = b.compare("ugt", size, number(0x7F800000))
     kept = cut(b.value("arith.select", (nan, quiet, bits), i32))
     high = b.value("arith.select", (below(0x7F7FF000), rounded, kept), f32)  # beyond, rounding up would overflow
     zero = b.constant(0.0, f32)

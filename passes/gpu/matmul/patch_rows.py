@@ -82,5 +82,5 @@ def _store(stage: GpuStage, row: Dim, rows: Dim, value: ir.Value, number: int, p
         b.op("vector.store", (value, stage.scratch[number], b.dim(place)), attributes=attributes)
         return []
 
-    inside = b.value("arith.cmpi", (b.dim(row), b.dim(rows)), b.i1, predicate=b.number(2, b.i64))
+    inside = b.compare("slt", row, rows)
     b.branch(inside, [], store)

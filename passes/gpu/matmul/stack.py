@@ -67,7 +67,7 @@ class Stack:
         b = stage.b
         number, (found, *others) = b.dim(self.number(row)), descriptors
         for i, descriptor in enumerate(others, 1):
-            reached = b.value("arith.cmpi", (number, b.constant(i, b.index)), b.i1, predicate=b.number(5, b.i64))
+            reached = b.compare("sge", number, i)
             found = b.value("arith.select", (reached, descriptor, found), found.type)
         place = b.dim(self.own(row))
         return found, b.bind_unique("own", place, b.value_level(place))

@@ -102,6 +102,6 @@ def emit_sums(kernel: GpuKernel, product: Product, sums: int, splits: int) -> No
         epilogue.write(ev, batch, row, w, value)
         return []
 
-    less = b.value("arith.cmpi", (b.dim(flat), b.dim(total)), b.i1, predicate=b.number(2, b.i64))
+    less = b.compare("slt", flat, total)
     b.branch(less, [], inside)
     stage.finish()

@@ -163,7 +163,7 @@ class TileOperand:
         if isinstance(self.product.k, int) and self.product.k % self.depth == 0:
             return k, None
         at = b.dim(k)
-        mask = b.value("arith.cmpi", (at, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
+        mask = b.compare("ult", at, end)
         at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
         at = b.binary("arith.divui", at, b.constant(each, b.index)) if each > 1 else at
         return each * self._symbol("k", at, dims.floordiv(end, each)), mask

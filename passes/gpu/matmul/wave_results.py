@@ -79,7 +79,7 @@ class WaveResults:
             return []
 
         masks = [
-            b.value("arith.cmpi", (at, b.dim(end)), b.i1, predicate=b.number(6, b.i64))
+            b.compare("ult", at, end)
             for at, end, tile in ((row, product.m, self.tile[0]), (column, product.n, self.tile[1]))
             if not (isinstance(end, int) and end % tile == 0)
         ]
