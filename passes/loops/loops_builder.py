@@ -150,10 +150,9 @@ class LoopsBuilder(OpBuilder):
 
         `predicate` is a name of `arith.cmpi` ("slt", "ult", …), of floats one of `arith.cmpf` ("oeq", "uno", …).
         """
-        x = x if isinstance(x, ir.Value) else self.dim(x)
-        y = y if isinstance(y, ir.Value) else self.dim(y)
-        name, result, number = comparison(predicate, x.type)
-        return self.value(name, (x, y), result, level, predicate=number)
+        a, c = (v if isinstance(v, ir.Value) else self.dim(v) for v in (x, y))
+        name, result, number = comparison(predicate, ir.Value(a).type)
+        return self.value(name, (a, c), result, level, predicate=number)
 
     # -- control flow ------------------------------------------------------------------------------------------------
     @contextmanager
