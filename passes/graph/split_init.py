@@ -24,7 +24,7 @@ def split_init(module: ir.Module, stacked: bool = False) -> None:
     """Split `@main`: ops on weights and literals go to `@init`, and `@main` reads their results as `lamina.persistent`.
 
     Views stay in `@main` (they are free), and so do cheap ops that would only make a buffer larger (casting a bf16 weight
-    to f32, adding a row to a column). Nothing with a symbolic size moves, because `@init` knows no sizes. `stacked`: weights
+    to f32, adding a row to a column, choosing few elements of zeros). Nothing with a symbolic size moves, because `@init` knows no sizes. `stacked`: weights
     one below another stay too where the product reads each where it lies (`stacked_weights.py`).
 
     Before:
@@ -115,7 +115,7 @@ class _Split:
             return size > max(_LARGEST, self._operand_bytes(node))
         if is_creation(node, self.flow.types[node.results[0]]):
             return True
-        return is_cheap(node) and size > self._operand_bytes(node)
+        return (is_cheap(node) or node.name == "place") and size > self._operand_bytes(node)
 
     def _operand_bytes(self, node: Node) -> int:
         """The bytes in memory that `node` reads, seen through views; values made from nothing take none."""

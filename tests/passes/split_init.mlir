@@ -48,3 +48,21 @@ func.func @main() -> (tensor<2x2xf32>, tensor<2x2xf32>) {
   %1 = "lamina.exp"(%0) : (tensor<2x2xf32>) -> tensor<2x2xf32>
   return %1, %1 : tensor<2x2xf32>, tensor<2x2xf32>
 }
+
+// -----
+
+// One element of each row is chosen where the tensor is read: what would be kept is a buffer of its size, for two rows of weights.
+// CHECK-LABEL: @main
+// CHECK-DAG: %[[I:.*]] = "lamina.persistent"() {{.*}}["2", "1"]
+// CHECK-DAG: %[[Z:.*]] = "lamina.full"
+// CHECK: %[[S:.*]] = "lamina.place"(%[[Z]], %[[I]]
+// CHECK: "lamina.mul"(%arg0, %[[S]])
+func.func @main(%x: tensor<2x40xf32>) -> tensor<2x40xf32> {
+  %w = "lamina.weight"() {symbol = "w", shape = ["2", "1"], dtype = i64} : () -> tensor<2x1xi64>
+  %v = "lamina.weight"() {symbol = "v", shape = ["2", "1"], dtype = f32} : () -> tensor<2x1xf32>
+  %i = "lamina.neg"(%w) : (tensor<2x1xi64>) -> tensor<2x1xi64>
+  %z = "lamina.full"() {shape = ["2", "40"], value = 0.0 : f64, dtype = f32} : () -> tensor<2x40xf32>
+  %0 = "lamina.place"(%z, %i, %v) {dim = 1 : i64, reduce = "none", index_error = false} : (tensor<2x40xf32>, tensor<2x1xi64>, tensor<2x1xf32>) -> tensor<2x40xf32>
+  %1 = "lamina.mul"(%x, %0) : (tensor<2x40xf32>, tensor<2x40xf32>) -> tensor<2x40xf32>
+  return %1 : tensor<2x40xf32>
+}
