@@ -150,8 +150,8 @@ class LoopsBuilder(OpBuilder):
 
         `predicate` is a name of `arith.cmpi` ("slt", "ult", …), of floats one of `arith.cmpf` ("oeq", "uno", …).
         """
-        a, c = (v if isinstance(v, ir.Value) else self.dim(v) for v in (x, y))
-        name, result, number = comparison(predicate, ir.Value(a).type)
+        a, c = (self.dim(v) if isinstance(v, (int, Expr)) else v for v in (x, y))
+        name, result, number = comparison(predicate, a.type)
         return self.value(name, (a, c), result, level, predicate=number)
 
     # -- control flow ------------------------------------------------------------------------------------------------
