@@ -45,14 +45,15 @@ def _take(t: T, dim: int, index: list[int]) -> T:
 
 
 def _repeat(t: T, dim: int, index: list[int]) -> T | None:
-    """`t` at `index` along `dim` as a view, where each element is there 1, 2, 4 … times; else None.
+    """`t` at `index` along `dim` as a view, where each element is there equally often; else None.
 
-    (A vector has a whole number of such runs. Others are read at places out of a table sooner than at quotients.)
+    Along the last dim, once, twice, four times …: a vector has a whole number of such runs, and others are read at places out of
+    a table sooner than at quotients.
     """
     size = t.shape[dim]
     assert isinstance(size, int)
     times = len(index) // size
-    if times & (times - 1) or index != [i // times for i in range(size * times)]:
+    if (dim == t.rank - 1 and times & (times - 1)) or index != [i // times for i in range(size * times)]:
         return None
     before, after = t.shape[:dim], t.shape[dim + 1 :]
     return t.unsqueeze(dim + 1).expand(*before, size, times, *after).reshape(*before, size * times, *after)
@@ -62,14 +63,18 @@ def _resize_nearest(c: Any, x: Value, scales: Sequence[Any], spatial: int, exact
     t = T(c, x)
     have, want = _static(t, c.out_type.shape, spatial)
     first = t.rank - spatial
-    places = [_nearest(have[i], want[i], scale, exact) for i, scale in enumerate(_factors(spatial, scales))]
-    repeated: T | None = t
-    for i, index in enumerate(places):
-        repeated = repeated and _repeat(repeated, first + i, index)
-    if repeated is not None:
-        return repeated.op("materialize").value
-    for i, index in enumerate(places):
-        t = _take(t, first + i, index)
+    picked: list[tuple[int, list[int]]] = []
+    for i, scale in enumerate(_factors(spatial, scales)):
+        dim, index = first + i, _nearest(have[i], want[i], scale, exact)
+        view = _repeat(t, dim, index)
+        if view is None:
+            picked.append((dim, index))
+        else:
+            t = view
+    if not picked:
+        return t.op("materialize").value
+    for dim, index in picked:  # of what is repeated already, so that one kernel reads it
+        t = _take(t, dim, index)
     return t.value
 
 
