@@ -28,7 +28,7 @@ from .attention_softmax import Softmax
 from .blocks import block_size, divides, row_cases
 from .code import Index, delinearize
 from .computed import Computed, computed_matrix
-from .copy import copy_line
+from .copy_line import Line, Place, copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
 from .frame import Frame, kernels, open_frame
@@ -174,8 +174,8 @@ class _Attention:
             depth = code.op("arith.index_cast", [ir.IntegerType.get_signless(64)], [code.value(self.depth)])
             root = code.op("math.sqrt", [element], [code.op("arith.sitofp", [element], [depth])])
             factor = code.op("arith.divf", [element], [code.constant(1.0, element), root])
-        index = [*self.head, row]
-        copy_line(self.frame, p.q, p.dtype, index, 0, self.depth, self.q_block, at, tile.dtype, tile.width, factor)
+        line, to = Line(p.q, p.dtype, [*self.head, row]), Place(self.q_block, tile.dtype, at)
+        copy_line(self.frame, line, to, self.depth, tile.width, factor)
 
     def _key_block(self, row: Index, row_end: Index, first_key: Index) -> None:
         code, tile = self.code, self.tile

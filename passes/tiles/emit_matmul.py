@@ -19,7 +19,7 @@ from .matmul import Matmul
 from .micro import Tile, choose_tile
 from .narrow import Instruction, bf16_pairs, instructions
 from .narrow_matmul import NarrowMatmul, narrow_instruction
-from .pack import Matrix, Panel, pack_panel
+from .pack import Matrix, PanelSource, pack_panel
 from .problem import operand_shape, read_problem
 
 
@@ -96,11 +96,11 @@ def _emit_pack(frame: Frame, root: ir.Operation, vector_bits: int, registers: in
         first = code.mul(p, columns)
         count = columns if isinstance(n, int) and n % columns == 0 else code.min(columns, code.sub(code.size(n), first))
         at = code.mul(first, code.size(lines))
+        weight = PanelSource(matrix, 0, code.size(k), first, count, out.memref, at)
         if depth > 1:
-            sizes = (code.size(k), code.size(lines), first, count, columns)
-            pack_groups(code, matrix, depth, *sizes, out.memref, at)
+            pack_groups(code, weight, depth, code.size(lines), columns)
         else:
-            pack_panel(code, tile, Panel(matrix, 0, code.size(k), first, count, out.memref, at))
+            pack_panel(code, tile, weight)
 
     code.loop(frame.begin, frame.end, 1, [], panel)
     work = columns * (k if isinstance(k, int) else 256) * 16

@@ -18,7 +18,7 @@ from ...dialects.dims import Dim
 from ..loops.strided_view import strided_view
 from .code import Index
 from .computed import Computed, computed_matrix
-from .copy import copy_line
+from .copy_line import Line, Place, copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
 from .frame import EmitError, Frame
@@ -160,8 +160,8 @@ class GroupedMatmul(Gemm):
         return Rows(self.frame.inputs[view.base].memref, starts, code.size(view.strides[1]))
 
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
-        to = (self.a_block, at, self.tile.dtype, self.tile.width)
-        copy_line(self.frame, self.x, self.dtype, [m], low, size, *to)
+        line, to = Line(self.x, self.dtype, [m], low), Place(self.a_block, self.a_dtype, at)
+        copy_line(self.frame, line, to, size, self.tile.width)
 
     def lead_index(self, item: Item, m: Index) -> list[Index]:
         return [m]

@@ -15,10 +15,9 @@ from mlir import ir
 from ...dialects.dtypes import DTYPES
 from . import numeric
 from .code import Code, Index
-from .computed import Computed
 from .micro import Panel, Tile
 from .narrow import Instruction, shuffle
-from .pack import Matrix
+from .pack import Matrix, PanelSource
 from .transpose import transpose
 
 
@@ -112,18 +111,16 @@ def lay_out_columns(
     return _in_scratch(code, tile, instruction, groups, low)
 
 
-def pack_groups(
-    code: Code, b: Matrix | Computed, depth: int, k_size: Index, k_padded: Index, first: Index, count: Index,
-    columns: int, out: ir.Value, at: Index,
-) -> None:  # fmt: skip
-    """Pack columns `first .. first + count` of `b` to the panel of `columns` at `out[at]`, as they are stored."""
+def pack_groups(code: Code, weight: PanelSource, depth: int, lines: Index, columns: int) -> None:
+    """Pack columns of a weight as they are stored to a panel of `lines` lines and `columns` columns."""
+    b, k_size, out = weight.b, weight.high, weight.out
     zero = code.constant(0, ir.MemRefType(out.type).element_type)
-    place = lambda k, c: code.add(at, code.mul(k, columns), code.mul(c, depth))
+    place = lambda k, c: code.add(weight.at, code.mul(k, columns), code.mul(c, depth))
     put = lambda x, k, c, i: code.store(x, out, code.add(place(k, c), i))
     whole = code.mul(code.div(k_size, depth), depth)
 
     def column(c: ir.Value) -> None:
-        n = code.add(first, c)
+        n = code.add(weight.first, c)
 
         def group(k: Index) -> None:
             if b.columns_in_place:
@@ -139,14 +136,14 @@ def pack_groups(
                 put(code.branch(inside, lambda row=row: [b.element(code, row, n)], lambda: [zero], types)[0], k, c, i)
 
         code.loop(0, whole, depth, [], group)
-        if not (isinstance(k_padded, int) and k_padded == whole):
-            code.loop(whole, k_padded, depth, [], last)
+        if not (isinstance(lines, int) and lines == whole):
+            code.loop(whole, lines, depth, [], last)
 
     def beyond(c: ir.Value) -> None:
-        code.loop(0, k_padded, depth, [], lambda k: [put(zero, k, c, i) for i in range(depth)] and None)
+        code.loop(0, lines, depth, [], lambda k: [put(zero, k, c, i) for i in range(depth)] and None)
 
-    code.loop(0, count, 1, [], column)
-    code.loop(count, columns, 1, [], beyond)
+    code.loop(0, weight.columns, 1, [], column)
+    code.loop(weight.columns, columns, 1, [], beyond)
 
 
 def _in_scratch(code: Code, tile: Tile, instruction: Instruction, groups: ir.Value, low: Index) -> Grouped:

@@ -15,7 +15,7 @@ from mlir import ir
 
 from ..loops.strided_view import merge
 from .code import Index, delinearize
-from .copy import copy_line
+from .copy_line import Line, Place, copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
 from .frame import EmitError, Frame
@@ -167,8 +167,8 @@ class Matmul(Gemm):
         self.packed_a.fill(matrix, item.row_end, self.m)
 
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
-        p, index = self.problem, self.lead_index(item, m)
-        copy_line(self.frame, p.a, p.a_dtype, index, low, size, self.a_block, at, self.tile.dtype, self.tile.width)
+        line = Line(self.problem.a, self.problem.a_dtype, self.lead_index(item, m), low)
+        copy_line(self.frame, line, Place(self.a_block, self.a_dtype, at), size, self.tile.width)
 
     def lead_index(self, item: Item, m: Index) -> list[Index]:
         return [*item.batch, *delinearize(self.code, m, self.problem.rows)]

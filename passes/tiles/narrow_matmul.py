@@ -14,7 +14,7 @@ from mlir import ir
 from ...dialects.dtypes import DTYPES
 from . import numeric
 from .code import Index
-from .copy import copy_line
+from .copy_line import Line, Place, copy_line
 from .frame import EmitError, Frame
 from .gemm import Item
 from .groups import Grouped, lay_out, lay_out_columns, padded
@@ -107,10 +107,11 @@ class NarrowMatmul(Matmul):
         return padded(self.code, depth, self.instruction.unit)
 
     def a_copy(self, item: Item, m: Index, low: Index, size: Index, at: Index) -> None:
-        code, p, index = self.code, self.problem, self.lead_index(item, m)
-        dtype, width = self.a_dtype, self.instruction.register // DTYPES[self.a_dtype].bytes
+        code, dtype = self.code, self.a_dtype
+        line = Line(self.problem.a, self.problem.a_dtype, self.lead_index(item, m), low)
+        width = self.instruction.register // DTYPES[dtype].bytes
         shift = -128 if self.instruction.shifted else 0  # as i8; the same bits as 128 more
-        copy_line(self.frame, p.a, p.a_dtype, index, low, size, self.a_block, at, dtype, width, shift=shift)
+        copy_line(self.frame, line, Place(self.a_block, dtype, at), size, width, shift=shift)
         zero = code.constant(0, numeric.element_type(dtype))
         end = self.a_line(size)
         if end is not size:

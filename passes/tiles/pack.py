@@ -60,7 +60,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Panel:
+class PanelSource:
     """Rows `low .. high` of columns `first .. first + columns` of `b`, which go to the panel at `out[at]`."""
 
     b: Matrix | Computed
@@ -98,7 +98,7 @@ def pack_panels(
             ragged = not isinstance(n_size, int) or n_size % tile.columns
             count = code.min(tile.columns, code.sub(n_size, column)) if ragged else tile.columns
             at = code.mul(code.add(code.mul(j, lines), line), tile.columns)
-            pack_panel(code, tile, Panel(b, low, high, column, count, out, at))
+            pack_panel(code, tile, PanelSource(b, low, high, column, count, out, at))
 
         code.loop(0, panels, 1, [], panel)
 
@@ -111,7 +111,7 @@ def pack_panels(
         block(whole, k_size)
 
 
-def pack_panel(code: Code, tile: Tile, panel: Panel) -> None:
+def pack_panel(code: Code, tile: Tile, panel: PanelSource) -> None:
     """Pack `panel`, padded with zeros to the tile's columns."""
     full = replace(panel, columns=tile.columns)
 
@@ -132,7 +132,7 @@ def pack_panel(code: Code, tile: Tile, panel: Panel) -> None:
         code.branch(code.compare("eq", panel.columns, tile.columns), whole, ragged)
 
 
-def _copy_rows(code: Code, tile: Tile, panel: Panel) -> None:
+def _copy_rows(code: Code, tile: Tile, panel: PanelSource) -> None:
     def row(k: ir.Value) -> None:
         for q in range(tile.vectors):
             x = panel.b.row(code, k, code.add(panel.first, q * tile.width), tile.width)
@@ -142,7 +142,7 @@ def _copy_rows(code: Code, tile: Tile, panel: Panel) -> None:
     code.loop(panel.low, panel.high, 1, [], row)
 
 
-def _copy_transposed(code: Code, tile: Tile, panel: Panel) -> None:
+def _copy_transposed(code: Code, tile: Tile, panel: PanelSource) -> None:
     b, low, width = panel.b, panel.low, tile.width
     bits = 64 if tile.dtype in ("f64", "i64") else 32
     whole = code.add(low, code.mul(code.div(code.sub(panel.high, low), width), width))
@@ -161,7 +161,7 @@ def _copy_transposed(code: Code, tile: Tile, panel: Panel) -> None:
     _copy_elements(code, tile, replace(panel, low=whole))
 
 
-def _copy_elements(code: Code, tile: Tile, panel: Panel) -> None:
+def _copy_elements(code: Code, tile: Tile, panel: PanelSource) -> None:
     b, out, columns = panel.b, panel.out, panel.columns
     zero = code.constant(0, numeric.element_type(tile.dtype))
 
