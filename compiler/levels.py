@@ -106,6 +106,7 @@ def _gpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
         "lamina-store-by-tokens": {} if attends else None,
         "lamina-split-init": {"stacked": stacks},
         "lamina-form-kernels": {"turned": attends, "gpu": True, "stacked": stacks},
+        "lamina-reinplace": {"residuals": True},
     }
 
 

@@ -16,6 +16,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..graph.residuals import ALIASED
 from ..loops.loops_builder import LoopsBuilder
 from ..loops.tensor_graph import TensorGraph
 from .gpu_abi import drop_unused
@@ -219,6 +220,13 @@ class GpuStage:
         self._descriptors.append(written)
         return self._body.add_argument(ir.Type.parse("!llvm.ptr"), self.b.location)
 
+    def _aliased(self) -> list[str]:
+        """The buffers that may be one: the result's, and those of operands that it may be written over."""
+        attributes = self.kernel.graph.op.attributes
+        if ALIASED not in attributes:
+            return []
+        return [f"buffer:{i}" for i in (*ir.DenseI64ArrayAttr(attributes[ALIASED]), len(self.inputs))]
+
     def barrier(self) -> None:
         """Wait for all threads of the block."""
         self.b.op("gpu.barrier", ())
@@ -232,11 +240,13 @@ class GpuStage:
             aligned = ir.DictAttr.parse("{llvm.align = 16 : i64}")  # vectors of 16 bytes are read there
             self.op.attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(self._shared))
         none, pointer = ir.DictAttr.get({}), ir.DictAttr.parse("{llvm.noalias, llvm.align = 16 : i64}")
-        inputs = {f"buffer:{i}" for i in range(len(self.inputs))} if self.coherent else set()
+        shared = set(self._aliased())
+        if self.coherent:
+            shared.update(f"buffer:{i}" for i in range(len(self.inputs)))
         plain = ir.DictAttr.parse("{llvm.align = 16 : i64}")  # what is read and has no alias, LLVM loads as constant
         self.op.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [
-                none if role.startswith(("symbol", "tma")) else plain if role in inputs else pointer
+                none if role.startswith(("symbol", "tma")) else plain if role in shared else pointer
                 for role in self._roles
             ]
         )

@@ -9,16 +9,18 @@ from mlir import ir
 from ..registry import register
 from .dataflow import Dataflow, Node, functions, read_function
 from .pointwise_updates import mark_kernels, pointwise_updates
+from .residuals import added_operands, mark_aliased
 
 # Ops whose result is their first operand with some elements written: `y = x; y[…] = src`.
 UPDATES = frozenset({"slice_scatter", "index_put", "scatter"})
 
 
 @register
-def reinplace(module: ir.Module, pointwise: bool = False) -> None:
+def reinplace(module: ir.Module, pointwise: bool = False, residuals: bool = False) -> None:
     """Mark launches of updates (`slice_scatter`, `index_put`, `scatter`) that may write over their first operand.
 
-    With `pointwise`, also those of pointwise kernels that make an argument's new value from its old one.
+    With `pointwise`, also those of pointwise kernels that make an argument's new value from its old one; with `residuals`,
+    those of products that add a tensor where they write (`residuals.py`), if it is the result of another launch.
 
     The operand is an argument that gets a new value after the call (`lamina.mutates`), or a result of another launch;
     no later launch reads it, and it is not returned. What is written over an argument is returned as its new value or
@@ -69,6 +71,28 @@ def reinplace(module: ir.Module, pointwise: bool = False) -> None:
             overwritten.add(source)
         marked = dict.fromkeys(node for node, *_ in pointwise_updates(flow, kernels)) if pointwise else ()
         mark_kernels(module, [node.op for node in marked if "inplace" in node.op.attributes])
+        if residuals:
+            _overwrite_residuals(flow, kernels, replaced, overwritten)
+
+
+def _overwrite_residuals(
+    flow: Dataflow, kernels: dict[str, ir.Operation], replaced: Container[int], overwritten: set[int]
+) -> None:
+    """Mark launches whose result may lie over a tensor that they add, and their kernels.
+
+    `overwritten` are the values whose buffers have another value after a launch that is marked already.
+    """
+    updated = {r for node in flow.nodes if "inplace" in node.op.attributes for r in node.results}
+    for node, operand in added_operands(flow, kernels):
+        source = node.operands[operand]
+        assert source is not None
+        own = flow.producer[source] is not None and source not in overwritten | updated
+        if not own or not _is_free(flow, source, replaced) or _later_readers(flow, node, source):
+            continue
+        if "inplace" not in node.op.attributes:
+            node.op.attributes["inplace"] = ir.DenseI64ArrayAttr.get([operand, 0])
+            mark_aliased(kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value], operand)
+            overwritten.add(source)
 
 
 def _read_first(function: ir.Operation, kernels: dict[str, ir.Operation], pointwise: bool) -> Dataflow:

@@ -26,6 +26,7 @@ from lamina.runtime.loader import Image
 P, I, U, Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t
 CONTEXT = 0x1000
 SMS = 4
+LARGEST = 1 << 24  # bytes of a buffer that a kernel reads by its address
 POOL = 0x2000
 PROGRAMMATIC_STREAM_SERIALIZATION = 6
 NO_CONTEXT = (
@@ -50,6 +51,11 @@ def put(address: int, value: int) -> None:
 
 def word(address: int) -> int:
     return ctypes.c_uint64.from_address(address).value
+
+
+def _memory(address: int, count: int, dtype: np.dtype) -> np.ndarray:
+    """So many elements at an address."""
+    return np.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(address), dtype)
 
 
 @functools.cache
@@ -230,13 +236,13 @@ class FakeDriver:
         arguments = []
         with self._context, ir.Location.unknown():
             for value, argument in zip(values, stage.regions[0].blocks[0].arguments):
-                if not isinstance(argument.type, ir.MemRefType):
+                if isinstance(argument.type, ir.MemRefType):
+                    memref = ir.MemRefType(argument.type)
+                    arguments.append(_memory(value, memref.shape[0], dtype_of(memref.element_type)))
+                elif str(argument.type).startswith("!llvm.ptr"):  # an address says no size
+                    arguments.append(_memory(value, LARGEST, np.dtype(np.uint8)))
+                else:
                     arguments.append(np.array([value], np.int64))
-                    continue
-                memref = ir.MemRefType(argument.type)
-                dtype = dtype_of(memref.element_type)
-                memory = (ctypes.c_char * (memref.shape[0] * dtype.itemsize)).from_address(value)
-                arguments.append(np.frombuffer(memory, dtype))
             run_stage(stage, grid, block, {}, arguments)
 
     # -- graphs --------------------------------------------------------------------------------------------------------

@@ -77,13 +77,23 @@ def simulate(
 
 
 def run_stage(
-    op: Any, grid: Sequence[int], threads: int, constants: dict[str, np.ndarray], arguments: Sequence[Any]
+    op: Any,
+    grid: Sequence[int],
+    threads: int,
+    constants: dict[str, np.ndarray],
+    arguments: Sequence[Any],
+    in_turn: bool = False,
 ) -> None:
-    """Run one `gpu.func` on arrays: flat ones for its buffers, of one element for symbols."""
-    stage = _Stage(grid, threads, constants)
+    """Run one `gpu.func` on arrays: flat ones for its buffers, of one element for symbols.
+
+    With `in_turn` a block starts when the one before has ended: what it reads may have been written over by that.
+    """
     shared = ir.IntegerAttr(op.attributes["lamina.shared"]).value
-    stage.open_shared(shared, [a for a in arguments if isinstance(a, np.ndarray)])
-    stage.run(op.regions[0].blocks[0], list(arguments))
+    count = math.prod(grid)
+    for first in range(count) if in_turn else (0,):
+        stage = _Stage(grid, range(first, first + 1 if in_turn else count), threads, constants)
+        stage.open_shared(shared, [a for a in arguments if isinstance(a, np.ndarray)])
+        stage.run(op.regions[0].blocks[0], list(arguments))
 
 
 class _Shared:
@@ -102,15 +112,16 @@ class _Part:
 
 
 class _Stage(WarpInstructions):
-    """One launch: `self.env` holds a row per thread for each value."""
+    """Some blocks of a launch at once: `self.env` holds a row per thread for each value."""
 
-    def __init__(self, grid: Sequence[int], threads: int, constants: dict[str, np.ndarray]):
-        self.blocks, self.threads, self.constants = math.prod(grid), threads, constants
+    def __init__(self, grid: Sequence[int], blocks: range, threads: int, constants: dict[str, np.ndarray]):
+        self.blocks, self.threads, self.constants = len(blocks), threads, constants
         lane = np.arange(self.blocks * threads)
-        self.block = lane // threads
-        self.ids = {"thread_id x": lane % threads, "block_id x": self.block % grid[0]}
-        self.ids["block_id y"] = self.block // grid[0] % grid[1]
-        self.ids["block_id z"] = self.block // grid[0] // grid[1]
+        self.block = lane // threads  # by its number among them
+        number = blocks.start + self.block
+        self.ids = {"thread_id x": lane % threads, "block_id x": number % grid[0]}
+        self.ids["block_id y"] = number // grid[0] % grid[1]
+        self.ids["block_id z"] = number // grid[0] // grid[1]
         self.lanes = len(lane)
         self.env: dict[ir.Value, Any] = {}
 

@@ -1,0 +1,104 @@
+"""Products and convolutions on GPUs that write over the tensor they add, their blocks one after another."""
+
+import functools
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from support import fake_cuda
+from support.fake_program import run_on_fake
+
+from lamina.compiler.api import compile_graph, show_ir
+from lamina.dialects.dims import symbol
+from lamina.dialects.record import Graph, Symbol, TensorType
+
+DTYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
+
+
+@pytest.fixture
+def in_turn(monkeypatch):
+    """Blocks that start when the one before has ended."""
+    monkeypatch.setattr(fake_cuda, "run_stage", functools.partial(fake_cuda.run_stage, in_turn=True))
+    return monkeypatch
+
+
+def layers(rows, width, inner, dtype, symbols=()):
+    """Two residual layers after a value of our own: `x + relu(x w) v`."""
+    graph = Graph(symbols=list(symbols))
+    x = graph.add("exp", graph.add_input("x", TensorType(dtype, (rows, width))))
+    for i in range(2):
+        w = graph.add_input(f"w{i}", TensorType(dtype, (inner, width)))
+        v = graph.add_input(f"v{i}", TensorType(dtype, (width, inner)))
+        made = graph.add("linear", graph.add("relu", graph.add("linear", x, w, None)), v, None)
+        x = graph.add("add", x, made)
+    graph.add_output(x)
+    return graph
+
+
+def exact_layers(x, *weights):
+    x = torch.exp(x)
+    for w, v in zip(weights[::2], weights[1::2]):
+        x = x + torch.relu(x @ w.T) @ v.T
+    return x
+
+
+def random(dtype, *shapes):
+    rng = np.random.default_rng(5)
+    return [(rng.standard_normal(s) / s[-1] ** 0.5).astype(DTYPES[dtype]) for s in shapes]
+
+
+def check(made, arrays, exact, dtype):
+    right = exact(*(torch.from_numpy(a.astype(np.float64)) for a in arrays)).numpy()
+    tolerance = 1e-6 if dtype == "f32" else 1e-2
+    np.testing.assert_allclose(made.astype(np.float64), right, rtol=0, atol=tolerance * np.abs(right).max())
+
+
+# few rows; tiles; rows that are no vectors; K in parts
+SIZES = [(5, 64, 32), (150, 96, 40), (70, 50, 33), (64, 64, 1024)]
+
+
+@pytest.mark.parametrize("target, dtype", [("sm_90a", "f32"), ("sm_80", "bf16"), ("sm_80", "f32")])
+@pytest.mark.parametrize("rows, width, inner", SIZES, ids=str)
+def test_layers_have_one_buffer(rows, width, inner, target, dtype, in_turn):
+    graph = layers(rows, width, inner, dtype)
+    assert show_ir(graph, "kernels", target).count("inplace") == 2
+    arrays = random(dtype, (rows, width), *[(inner, width), (width, inner)] * 2)
+    (made,) = run_on_fake(graph, arrays, in_turn, target)
+    check(made, arrays, exact_layers, dtype)
+
+
+def test_layers_of_symbolic_sizes_have_one_buffer(in_turn):
+    graph = layers(symbol("n"), 64, 32, "f32", [Symbol("n", input=0, dim=0)])
+    assert show_ir(graph, "kernels", "sm_90a").count("inplace") == 2
+    arrays = random("f32", (37, 64), *[(32, 64), (64, 32)] * 2)
+    (made,) = run_on_fake(graph, arrays, in_turn, sizes=[37])
+    check(made, arrays, exact_layers, "f32")
+    assert len(compile_graph(graph, "sm_90a").manifest["plan"]["arena"]) == 2  # of w's results; x is the output
+
+
+@pytest.mark.parametrize("target, dtype, groups", [("sm_80", "f32", 1), ("sm_90a", "bf16", 24)])
+def test_a_convolution_writes_over_what_it_adds(target, dtype, groups, in_turn):
+    shape, weight = (2, 24, 9, 11), (24, 24 // groups, 3, 3)
+    graph = Graph()
+    x = graph.add("exp", graph.add_input("x", TensorType(dtype, shape)))
+    w = graph.add_input("w", TensorType(dtype, weight))
+    fields = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": groups}
+    fields |= {"transposed": False, "output_padding": (0, 0)}
+    first = graph.add("relu", graph.add("conv", x, w, None, **fields))
+    graph.add_output(graph.add("add", graph.add("conv", first, w, None, **fields), x))
+    assert show_ir(graph, "kernels", target).count("inplace") == 1
+    arrays = random(dtype, shape, weight)
+
+    def exact(x, w):
+        x, conv = torch.exp(x), functools.partial(torch.conv2d, weight=w, padding=1, groups=groups)
+        return conv(torch.relu(conv(x))) + x
+
+    (made,) = run_on_fake(graph, arrays, in_turn, target)
+    check(made, arrays, exact, dtype)
+
+
+def test_a_kernel_that_may_write_over_an_operand_does_not_promise_that_both_lie_apart():
+    text = show_ir(layers(64, 64, 64, "f32"), "loops", "sm_90a")
+    stages = [line for line in text.splitlines() if "gpu.func" in line]
+    assert sorted(s.count("global>> {llvm.align = 16 : i64}") for s in stages) == [0, 0, 2]
