@@ -1,4 +1,4 @@
-"""Attention in training graphs for CUDA: what only dropout needs is gone. (Values are compared on a GPU, tests/gpu/run.py.)"""
+"""Attention in training graphs for CUDA: what only dropout needs is gone. (Values are compared on a GPU, tests/gpu/run_compile.py.)"""
 
 import operator
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run import Failures  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import lamina  # noqa: E402
-from lamina.runtime.errors import DeviceMemoryError  # noqa: E402
-from lamina.runtime.gpu.array import DeviceArray  # noqa: E402
+from support.device import Failures, in_threads
+
+import lamina
+from lamina.runtime.errors import DeviceMemoryError
+from lamina.runtime.gpu.array import DeviceArray
 
 SIZE = 1 << 20  # elements a row's kernels take long enough for calls to overlap
 THREADS, CALLS = 4, 50
@@ -75,29 +75,19 @@ def natively(model: Any) -> None:
 
 def threads(model: Any) -> None:
     """Each thread on a stream of its own, on inputs of its own, one model."""
-    errors: list[BaseException] = []
 
-    def work(number: int) -> None:
-        try:
-            stream = torch.cuda.Stream()
-            with torch.cuda.stream(stream):
-                x = torch.randn(512, SIZE // 512, device="cuda")
-                expected = Chain()(x)
-                made = [model(x, stream=stream.cuda_stream) for _ in range(CALLS)]
-                for m in made:
-                    close(m, expected)
-                del made
-                stream.synchronize()
-        except BaseException as error:
-            errors.append(error)
+    def work(_: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            x = torch.randn(512, SIZE // 512, device="cuda")
+            expected = Chain()(x)
+            made = [model(x, stream=stream.cuda_stream) for _ in range(CALLS)]
+            for m in made:
+                close(m, expected)
+            del made
+            stream.synchronize()
 
-    started = [threading.Thread(target=work, args=(n,)) for n in range(THREADS)]
-    for t in started:
-        t.start()
-    for t in started:
-        t.join()
-    if errors:
-        raise errors[0]
+    in_threads(work, range(THREADS))
 
 
 def between_streams(model: Any) -> None:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run import Failures, distance, run_graph  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lamina.dialects.record import Graph, TensorType  # noqa: E402
-from lamina.frontend.values import torch_dtype  # noqa: E402
+from support.device import Failures, distance, run_graph
+
+from lamina.dialects.record import Graph, TensorType
+from lamina.frontend.values import torch_dtype
 
 TOLERANCE = {"bf16": 4e-3, "f16": 5e-4, "f32": 2e-6}  # relative Frobenius distance: weights and results are rounded
 
@@ -117,7 +118,7 @@ def check(c: Case, target: str = "") -> None:
     graph = built(c)
     types = [graph.types[i.value] for i in graph.inputs]
     given = [operand(c, t) for t in types]
-    first, second = (run_graph(graph, given, types, target) for _ in range(2))
+    first, second = (run_graph(graph, given, target) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second)), "two runs differ"
     out, lse = exact(c, given)
     error = distance(first[0], out)

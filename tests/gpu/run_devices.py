@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run import Failures  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import lamina  # noqa: E402
-import lamina.frontend.dynamo  # noqa: E402, F401
-from lamina.runtime.errors import WrongDeviceError  # noqa: E402
+from support.device import Failures, in_threads
+
+import lamina
+import lamina.frontend.dynamo  # noqa: F401
+from lamina.runtime.errors import WrongDeviceError
 
 DEVICES = ("cuda:0", "cuda:1")
 GRAPHS = (None, "reduce-overhead", "max-autotune-no-cudagraphs")
@@ -90,26 +90,7 @@ def at_once() -> None:
             x = torch.randn(300, 256, device=device)
             close(f(x), rows(x))
 
-    in_threads(work, *DEVICES, *DEVICES)
-
-
-def in_threads(work: Callable[[str], None], *arguments: str) -> None:
-    """One thread for each argument; the first error is raised."""
-    errors: list[BaseException] = []
-
-    def watched(argument: str) -> None:
-        try:
-            work(argument)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=watched, args=(a,)) for a in arguments]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if errors:
-        raise errors[0]
+    in_threads(work, DEVICES * 2)
 
 
 def training() -> None:
@@ -193,7 +174,7 @@ def artifact(path: Path, graphs: bool) -> None:
 
     for device in (*DEVICES, *DEVICES):
         work(device)
-    in_threads(work, *DEVICES)
+    in_threads(work, DEVICES)
     try:
         models["cuda:1"](torch.randn(64, 256, device="cuda:0"))
     except WrongDeviceError as error:

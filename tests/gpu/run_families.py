@@ -16,8 +16,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run import Failures, distance  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.device import Failures, distance
 
 BF16, F32 = torch.bfloat16, torch.float32
 FLOOR = {BF16: 1e-2, torch.float16: 2e-3, F32: 2e-5}  # relative distances from float64

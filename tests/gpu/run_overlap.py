@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from gpu.run import Failures
+from support.device import Failures
 
 import lamina.frontend.dynamo  # noqa: F401
 from lamina.runtime.gpu import cuda

@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from run import Failures, distance  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import lamina  # noqa: E402
-import lamina.frontend.dynamo  # noqa: E402, F401
+from support.device import Failures, distance
+
+import lamina
+import lamina.frontend.dynamo  # noqa: F401
 
 FLOOR = 1.2e-7  # relative: half a unit of f32
 TARGETS = ("sm_90a", "sm_80")  # by TMA and wgmma, by mma.sync

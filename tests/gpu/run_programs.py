@@ -15,7 +15,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from frontend.random_programs import Program
-from gpu.run import Failures
+from support.device import Failures
 
 import lamina
 import lamina.frontend.dynamo  # noqa: F401
