@@ -1,4 +1,4 @@
-"""Rewrites of pointwise ops: neutral elements, casts, selections, and arithmetic on `full` tensors."""
+"""Rewrites of ops that compute: neutral elements, casts, selections, expanded operands, and arithmetic on `full` tensors."""
 
 from __future__ import annotations
 
@@ -257,6 +257,13 @@ def broadcast_by_itself(m: Match) -> Replacement:
         fewer = [inner["x"] if j == i else y for j, y in enumerate(operands)]
         return m.build(m.cls.name, fewer, **m.attributes)
     return None
+
+
+@VALUES.pattern("embedding")
+def rows_of_repeated_numbers(m: Match) -> Replacement:
+    """The rows of expanded numbers are expanded rows: positions of a batch are looked up, and kept, once."""
+    inner = m.made_by("expand", m["index"])
+    return m.build("expand", [m.build("embedding", [m["weight"], inner["x"]])], shape=m.type.shape) if inner else None
 
 
 @VALUES.pattern("attention")

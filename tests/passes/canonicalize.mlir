@@ -179,3 +179,17 @@ func.func @picked_of_rows(%x: tensor<5x100xbf16>, %i: tensor<4xi64>, %j: tensor<
   %2 = "lamina.index"(%1, %i, %j) {checked = true, dims = array<i64: 0, 1>, wrap = false} : (tensor<4x100xf32>, tensor<4xi64>, tensor<4xi64>) -> tensor<4xf32>
   return %2 : tensor<4xf32>
 }
+
+// -----
+
+// Positions of a batch are the same for all of it: their rows are looked up once.
+// CHECK-LABEL: @positions
+// CHECK-NEXT: %0 = "lamina.embedding"(%arg0, %arg1) : (tensor<9x4xf32>, tensor<1x5xi64>) -> tensor<1x5x4xf32>
+// CHECK-NEXT: %1 = "lamina.add"(%arg2, %0) : (tensor<3x5x4xf32>, tensor<1x5x4xf32>) -> tensor<3x5x4xf32>
+// CHECK-NEXT: return %1
+func.func @positions(%w: tensor<9x4xf32>, %i: tensor<1x5xi64>, %x: tensor<3x5x4xf32>) -> tensor<3x5x4xf32> {
+  %0 = "lamina.expand"(%i) {shape = ["3", "5"]} : (tensor<1x5xi64>) -> tensor<3x5xi64>
+  %1 = "lamina.embedding"(%w, %0) : (tensor<9x4xf32>, tensor<3x5xi64>) -> tensor<3x5x4xf32>
+  %2 = "lamina.add"(%x, %1) : (tensor<3x5x4xf32>, tensor<3x5x4xf32>) -> tensor<3x5x4xf32>
+  return %2 : tensor<3x5x4xf32>
+}
