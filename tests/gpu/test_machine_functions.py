@@ -1,8 +1,8 @@
 """Kernels with the machine's own quotient and power, as targets ask for them: the other tests simulate without."""
 
 import pytest
-
-from .test_simulated import check, graph_of, random
+from support.graph_kernel import graph_of
+from support.simulated import check, random
 
 OPTIONS = "{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.approx.ftz.f}"
 

@@ -14,9 +14,18 @@ from support.run_kernel import Kernel, compile_module
 
 from lamina.dialects import interpret
 from lamina.dialects.op import registry
-from lamina.dialects.record import Graph
+from lamina.dialects.record import Graph, TensorType
 from lamina.passes.linalg.ir_cache import IrCache
 from lamina.passes.linalg.linalg_builder import LinalgBuilder, Tensor
+
+
+def graph_of(op: str, *types: tuple[str, tuple], **attributes: Any) -> Graph:
+    """A graph of one op: its operands are inputs of `types`, a dtype and a shape each; all its results are outputs."""
+    g = Graph()
+    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
+    for value in made if isinstance(made, tuple) else (made,):
+        g.add_output(value)
+    return g
 
 
 def graph_module(graph: Graph, kind: str = "loops", wide_sums: bool = False) -> ir.Module:

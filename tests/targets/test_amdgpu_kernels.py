@@ -9,6 +9,7 @@ import pytest
 from support import amdgpu_code
 from support.amdgpu_code import on_chips
 from support.fake_hip import FakeHip
+from support.graph_kernel import graph_of
 from support.run_amdgpu import run_graph
 
 from lamina.dialects import interpret
@@ -43,14 +44,6 @@ def check(graph, fake, arrays=None, scale=1.0, plain=False):
         assert m.dtype == e.dtype
         tolerance = scale * TOLERANCE[str(e.dtype)]
         np.testing.assert_allclose(m.astype(np.float64), e.astype(np.float64), rtol=tolerance, atol=tolerance)
-
-
-def graph_of(op, *types, **attributes):
-    g = Graph()
-    made = g.add(op, *(g.add_input(f"x{i}", TensorType(t, s)) for i, (t, s) in enumerate(types)), **attributes)
-    for value in made if isinstance(made, tuple) else (made,):
-        g.add_output(value)
-    return g
 
 
 def fused(dtype, shape):
