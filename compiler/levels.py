@@ -41,6 +41,7 @@ GRAPH_PIPELINE = (
     "lamina-merge-linears",
     "lamina-lower-transposed-conv",
     "lamina-channels-last",
+    "lamina-packed-channels-last",
     "lamina-pack-weights",
     "lamina-pack-convolutions",
     "lamina-split-reductions",
@@ -86,6 +87,7 @@ def _cpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
         "lamina-store-by-tokens": None,
         "lamina-choose-inserted": None,  # a copy and what is written over it are plain loops
         "lamina-pack-weights": tile,  # the register tile: two vectors of f32
+        "lamina-packed-channels-last": None if f.has_lane_fma else {"columns": 2 * f.lanes()},
         # vectors of weights, whose lanes are multiplied there, lie along K as they are
         "lamina-pack-convolutions": None if f.has_lane_fma else {"columns": 2 * f.lanes()},
         "lamina-form-kernels": {"packed": ",".join(target.packed)},
@@ -100,6 +102,7 @@ def _gpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
         "lamina-recognize-composites": {"attention": "f16,bf16" if attends else "none"},
         "lamina-lower-transposed-conv": {"last": True} if convolves else {},
         "lamina-channels-last": {} if convolves else None,
+        "lamina-packed-channels-last": None,
         "lamina-pack-weights": None,  # tiles take weights as they are
         "lamina-pack-convolutions": None,
         "lamina-split-reductions": None,  # the emitter does

@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     normalization,
     packed,
     packed_conv,
+    packed_last_conv,
     pad,
     pooling,
     reduction,

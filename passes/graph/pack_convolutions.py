@@ -68,14 +68,9 @@ def _suits(flow: Dataflow, node: Node, columns: int) -> bool:
 
 def _rewrite(flow: Dataflow, node: Node, packed: PackedWeights) -> None:
     type = flow.types[node.inputs[1]]
-    size, channels, *kernel = type.shape
+    size, channels, *kernel = (n for n in type.shape if isinstance(n, int))
     matrix = {"shape": (size, channels * prod(kernel))}
-    columns = packed.width(type.dtype)
-    if (
-        isinstance(size, int) and 2 * size <= columns
-    ):  # one vector holds all of them: the emitter takes taller tiles of one
-        columns //= 2
-    steps: list[Step] = [("reshape", matrix), ("pack", {"columns": columns})]
+    steps: list[Step] = [("reshape", matrix), ("pack", {"columns": packed.fitting(size, type.dtype)})]
     x, weight = node.op.operands[0], node.op.operands[1]
     panels = packed.pack(node, weight, steps)
     bias = node.op.operands[2] if len(node.op.operands) > 2 else None

@@ -60,6 +60,6 @@ def _packed(rules: Rules, node: Node, cheap: bool, widens: bool) -> tuple[int, .
             return (0, 1, 2) if node.attributes["gqa"] == 1 else (0,)
         case "conv":
             return (0,) if cheap and not node.attributes["transposed"] else ()
-        case "packed_conv":
+        case "packed_conv" | "packed_last_conv":
             return (0,) if cheap else ()
     return ()

@@ -36,6 +36,11 @@ class PackedWeights:
         """The columns of a panel of `dtype`."""
         return self._columns // 2 if dtype == "f64" else self._columns
 
+    def fitting(self, size: int, dtype: str) -> int:
+        """The same for a convolution of `size` output channels: one vector where that holds them all, for tiles of more positions."""
+        columns = self.width(dtype)
+        return columns // 2 if 2 * size <= columns else columns
+
     def pack(self, node: Node, weight: ir.Value, steps: Sequence[Step]) -> ir.Value:
         """`weight` after `steps`, for `node`; the same steps are taken once."""
         key = (weight, *((name, *attributes.items()) for name, attributes in steps))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlir import ir
 
@@ -37,6 +37,12 @@ class ConvProblem:
     x_view: View | None
     w_view: View | None
     panel: int = 0  # packed_conv: output channels of a panel of `w`, which is [panels, K, channels]
+    last: bool = False  # packed_last_conv: x has one channel, and those that lie side by side are the last window
+
+    @property
+    def spatial(self) -> tuple[Window, ...]:
+        """The windows of the spatial dims."""
+        return self.windows[:-1] if self.last else self.windows
 
     @property
     def positions(self) -> Dim:
@@ -77,8 +83,8 @@ def read_few_positions(frame: Frame, least: int) -> FewProblem | None:
 
     Whatever these are, it is where K is symbolic: of an unknown number of channels, or of a kernel of unknown size.
     """
-    root = frame.root("conv", "packed_conv")
-    if root.name == "lamina.packed_conv" or ir.BoolAttr(root.attributes["transposed"]).value:
+    root = frame.root("conv", "packed_conv", "packed_last_conv")
+    if root.name != "lamina.conv" or ir.BoolAttr(root.attributes["transposed"]).value:
         return None
     x, w = root.operands[0], root.operands[1]
     x_shape, w_shape = operand_shape(frame, x), operand_shape(frame, w)
@@ -119,7 +125,9 @@ def read_few_positions(frame: Frame, least: int) -> FewProblem | None:
 
 def read_conv(frame: Frame) -> ConvProblem:
     """The convolution at the root of a kernel of kind `conv`; EmitError for what the emitter does not take."""
-    root = frame.root("conv", "packed_conv")
+    root = frame.root("conv", "packed_conv", "packed_last_conv")
+    if root.name == "lamina.packed_last_conv":
+        return _read_last(frame, root)
     packed = root.name == "lamina.packed_conv"
     x, w = root.operands[0], root.operands[1]
     x_shape, w_shape = operand_shape(frame, x), operand_shape(frame, w)
@@ -153,6 +161,39 @@ def read_conv(frame: Frame) -> ConvProblem:
     )
 
 
+def _read_last(frame: Frame, root: ir.Operation) -> ConvProblem:
+    """A `packed_last_conv` as a convolution of one channel, whose kernel spans all that lie side by side."""
+    x, w = root.operands[0], root.operands[1]
+    batch, *sizes, channels = operand_shape(frame, x)
+    if not isinstance(channels, int):
+        raise EmitError(f"kernel '{frame.name}' has symbolic channels")
+    windows = []
+    names = ("kernel", "stride", "padding", "dilation")
+    for size, k, s, p, d in zip(sizes, *(_ints(root, name) for name in names)):
+        out = dims.floordiv(size + 2 * p - (k - 1) * d - 1, s) + 1
+        windows.append(Window(size, out, k, s, p, d))
+    view = strided_view(x, frame.shapes)
+    if view is not None:
+        front, *others = view.strides
+        view = replace(view, shape=(batch, 1, *sizes, channels), strides=(front, 0, *others))
+    return ConvProblem(
+        root=root,
+        x=x,
+        w=w,
+        bias=root.operands[2] if len(root.operands) > 2 else None,
+        dtype=str(ir.RankedTensorType(x.type).element_type),
+        batch=batch,
+        in_channels=1,
+        out_channels=_int(root, "size"),
+        groups=1,
+        windows=(*windows, Window(channels, 1, channels, 1, 0, 1)),
+        x_view=view,
+        w_view=strided_view(w, frame.shapes),
+        panel=ir.RankedTensorType(w.type).shape[-1],
+        last=True,
+    )
+
+
 def input_reader(
     frame: Frame, problem: ConvProblem | FewProblem, image: Index, first_channel: Index, dtype: str
 ) -> Read:
@@ -160,7 +201,8 @@ def input_reader(
     code = frame.code
 
     def read(channel: Index, position: list[Index], lanes: int) -> ir.Value:
-        index = [image, code.add(first_channel, channel), *position[:-1]]
+        channels = [] if isinstance(problem, ConvProblem) and problem.last else [code.add(first_channel, channel)]
+        index = [image, *channels, *position[:-1]]
         names = [code.register(f"@x{d}", i) for d, i in enumerate(index)]
         lane = Lane(code, "@x", position[-1], (1,), lanes)
         x = Values(frame, {}, lane).at(problem.x, (*names, *lane.index))

@@ -27,6 +27,7 @@ from .gemm import Gemm, Item
 from .micro import Rows, choose_tile
 from .pack import Matrix, pack_panels
 from .packed_conv import PackedConv
+from .packed_last_conv import PackedLastConv
 from .patch import Patch
 from .patch_vectors import Loader, PatchVectors
 
@@ -50,7 +51,9 @@ def emit_conv(module: ir.Module, vector_bits: int = 256, registers: int = 16, by
                     FewPositions(frame, few, tile(few.dtype)).emit()
                     continue
                 problem = read_conv(frame)
-                if problem.panel:
+                if problem.last:
+                    PackedLastConv(frame, problem, tile(problem.dtype)).emit()
+                elif problem.panel:
                     PackedConv(frame, problem, tile(problem.dtype)).emit()
                 elif problem.out_channels // problem.groups < DIRECT_BELOW:
                     DirectConv(frame, problem, vector_bits, registers).emit()

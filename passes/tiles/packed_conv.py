@@ -54,15 +54,14 @@ class PackedConv(Gemm):
             raise EmitError(f"kernel '{frame.name}' has panels of {p.panel} channels, not {tile.columns}, in memory")
         self.frame, self.taps = frame, math.prod(w.kernel for w in p.windows)
         self.tile = tile = _tile(tile, p)
-        self.side_by_side = divides(
-            tile.rows, p.windows[-1].out
-        )  # the positions of a tile are in one row of the output
-        in_place = self._reads_image()
+        # the positions of a tile are in one row of the output
+        self.side_by_side = divides(tile.rows, p.spatial[-1].out)
+        in_place = self.reads_image()
         most = FEW_POSITIONS if in_place and self.taps == 1 else _position_block(p)
         patch = Patch(frame.code, p.windows, p.in_channels, block_size(p.positions, most, tile.rows), 0)
         super().__init__(
             frame, p.dtype, (p.batch,), p.positions, p.in_channels * self.taps, p.out_channels, tile,
-            row_block=most, k_block=self._lines(patch, most), k_unit=self.taps,
+            row_block=most, **self.depth(patch, most),
         )  # fmt: skip
         self.keeps = self.by_rows = True
         self.kept_rows = -(-self.row_block // tile.width) * tile.width  # they are turned by whole vectors
@@ -79,7 +78,7 @@ class PackedConv(Gemm):
             self.channel = self.code.size(p.x_view.strides[1])
         self.table: ir.Value | None = None
 
-    def _reads_image(self) -> bool:
+    def reads_image(self) -> bool:
         """True if tiles read the image where it lies."""
         p = self.problem
         if p.x_view is None or p.dtype != self.tile.dtype or any(w.padding for w in p.windows):
@@ -87,11 +86,11 @@ class PackedConv(Gemm):
         size = dims.product(self.frame.inputs[p.x_view.base].shape)
         return self.taps == 1 or (isinstance(size, int) and size < 1 << 31)  # offsets are stored in 32 bits
 
-    def _lines(self, patch: Patch, positions: int) -> int:
-        """The lines of K in a block, of which each reads a line of the panel and its share of the patch."""
+    def depth(self, patch: Patch, positions: int) -> dict[str, int]:
+        """The lines of K in a block, of which each reads a line of the panel and its share of the patch; their unit."""
         share = patch.channel // self.taps if isinstance(patch.channel, int) else positions
         line = (share + self.tile.columns) * DTYPES[self.tile.dtype].bytes
-        return min(MOST_LINES, max(FEWEST_LINES, BLOCK_BYTES // line))
+        return {"k_block": min(MOST_LINES, max(FEWEST_LINES, BLOCK_BYTES // line)), "k_unit": self.taps}
 
     def emit(self) -> None:
         code = self.code
@@ -241,7 +240,7 @@ def _tile(tile: Tile, problem: ConvProblem) -> Tile:
 
     A panel of one vector holds all output channels: then the tile is up to twice as tall, for as many sums.
     """
-    positions, last = problem.positions, problem.windows[-1]
+    positions, last = problem.positions, problem.spatial[-1]
     usual = tile.rows
     heights = range(usual, usual * 3 // 4, -1) if last.kernel > 1 else range(0)
     if problem.panel != tile.columns:

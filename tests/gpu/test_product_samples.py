@@ -14,7 +14,7 @@ from lamina.passes.pass_manager import PassFailure, run
 
 ROOTS = {n: op for n, op in all_ops().items() if op.category in ("matmul", "conv")}
 # what is made for the register tiles of CPUs, or has no emitter: the compiler takes their plain form
-PLAIN = {"pack", "packed_conv", "packed_grouped_matmul", "grouped_matmul"}
+PLAIN = {"pack", "packed_conv", "packed_last_conv", "packed_grouped_matmul", "grouped_matmul"}
 
 
 def suits(sample):

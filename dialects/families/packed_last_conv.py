@@ -1,0 +1,70 @@
+"""Convolution of images whose channels lie side by side, with a weight packed ahead of time: a CPU's `channels_last_conv`.
+
+`passes/graph/pack_convolutions.py` makes it. It is a matrix product whose rows are output positions and whose columns are
+output channels, and both operands and the result lie as register tiles read and write them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..dims import Dim, ceildiv
+from ..op import Attr, Ints, Op, Operand, OptionalOperand, Result, check, sample
+from ..record import TensorType
+from .channels_last_conv import ChannelsLastConv
+
+
+class PackedLastConv(Op, name="packed_last_conv", category="conv"):
+    """`channels_last_conv` by a `w` of `size` channels: `packed[p, (k, c), o] = w[p·columns + o, k, c]`, as `pack` leaves it."""
+
+    x: Operand
+    packed: Operand
+    bias: OptionalOperand
+    size: Attr[int]
+    kernel: Attr[Ints]
+    stride: Attr[Ints]
+    padding: Attr[Ints]
+    dilation: Attr[Ints]
+    y: Result
+
+    numerics = "order"
+    samples = (
+        sample((2, 7, 6, 3), (3, 18, 4), (9,), size=9, kernel=(3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2)),
+        sample((1, 5, 4, 5), (2, 5, 8), None, size=12, kernel=(1, 1), stride=(2, 2), padding=(0, 0), dilation=(1, 1)),
+        sample((2, 9, 3), (1, 12, 4), (4,), size=4, kernel=(4,), stride=(3,), padding=(2,), dilation=(1,)),
+        sample(("bf16", (1, 5, 5, 3)), ("bf16", (1, 27, 4)), None, size=3, kernel=(3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1)),
+    )  # fmt: skip
+
+    @staticmethod
+    def infer(x, packed, bias, size, kernel, stride, padding, dilation):
+        check(packed.rank == 3, f"takes packed [P, K, columns], got rank {packed.rank}")
+        check(x.rank == len(kernel) + 2, f"x has rank {x.rank}, the kernel {len(kernel)} dims")
+        panels, k, columns = packed.shape
+        check(
+            k == x.shape[-1] * prod(kernel), f"panels have {k} lines for {x.shape[-1]} channels of {prod(kernel)} taps"
+        )
+        check(panels == ceildiv(size, columns), f"{panels} panels do not hold {size} channels")
+        w = TensorType(packed.dtype, _weight_shape(x, size, kernel))
+        return ChannelsLastConv.infer(x, w, bias, stride, padding, dilation)
+
+    @staticmethod
+    def torch(x, packed, bias, size, kernel, stride, padding, dilation):
+        w = packed.transpose(1, 2).flatten(0, 1)[:size].reshape(_weight_shape(x, size, kernel))
+        return ChannelsLastConv.torch(x, w, bias, stride, padding, dilation)
+
+    @staticmethod
+    def reference(x, packed, bias, size, kernel, stride, padding, dilation):
+        w = packed.swapaxes(1, 2).reshape(-1, packed.shape[1])[:size].reshape(_weight_shape(x, size, kernel))
+        return ChannelsLastConv.reference(x, w, bias, stride, padding, dilation)
+
+    @staticmethod
+    def lower(b, x, packed, bias, size, kernel, stride, padding, dilation):
+        panels, k, columns = packed.shape
+        w = b.reshape(b.permute(packed, (0, 2, 1)), (panels * columns, k))
+        w = b.reshape(b.slice(w, (0, 0), (size, k), (1, 1)), _weight_shape(x, size, kernel))
+        return ChannelsLastConv.lower(b, x, w, bias, stride, padding, dilation)
+
+
+def _weight_shape(x, size: int, kernel: tuple[int, ...]) -> tuple[Dim, ...]:
+    """The shape of `w`."""
+    return (size, *kernel, x.shape[-1])
