@@ -24,7 +24,7 @@ from torch import fx
 from ..dialects.op import OpError
 from . import compat
 from .aten.registry import Unsupported
-from .convert import Context
+from .context import Context
 from .devices import check_device, check_kernels, device_of
 from .early_release import split
 from .higher_order.bodies import control_flow

@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401
     activation,
+    adaptive_pooling,
     attention,
     bessel,
     binary,

@@ -6,15 +6,16 @@ The window is small and static, so a pooling is a gather: each output reads its 
 from __future__ import annotations
 
 from itertools import product
-from math import inf, prod
+from math import prod
 from typing import Any
 
 from ..dims import ceildiv, dim_min, floordiv
-from ..dtypes import bits, is_float
+from ..dtypes import is_float
 from ..lazy import np, pt, wide
 from ..op import Attr, Ints, Op, Operand, Result, check, sample
 from ..record import TensorType
 from .lowering import UNROLLED_WINDOW, fold_window
+from .pool_windows import is_inside, keep_larger, keep_larger_in_order, lowest_of, read_place
 
 
 class MaxPool(Op, name="max_pool", category="gather"):
@@ -84,10 +85,10 @@ class MaxPool(Op, name="max_pool", category="gather"):
             places = [
                 s.add(s.mul(p[2 + i], stride[i]), s.sub(s.mul(k[i], dilation[i]), padding[i])) for i in range(len(k))
             ]
-            keep = _keep_larger_in_order if prod(kernel) <= UNROLLED_WINDOW else _keep_larger
-            return keep(s, x, p, places, None if sure else _inside(s, places, x.shape[2:]), best, at)
+            keep = keep_larger_in_order if prod(kernel) <= UNROLLED_WINDOW else keep_larger
+            return keep(s, x, p, places, None if sure else is_inside(s, places, x.shape[2:]), best, at)
 
-        inits = [(_lowest_of(x.dtype), x.dtype), (-1, "i64")]
+        inits = [(lowest_of(x.dtype), x.dtype), (-1, "i64")]
         return fold_window(b, shape, kernel, inits, step, lambda s, p, v, at: (v, at), (x.dtype, "i64"))
 
 
@@ -152,8 +153,8 @@ class AvgPool(Op, name="avg_pool", category="gather"):
 
         def step(s, p, k, total):
             places = [s.add(s.mul(p[2 + i], stride[i]), s.sub(k[i], padding[i])) for i in range(len(k))]
-            inside = None if sure else _inside(s, places, x.shape[2:])
-            return (s.add(total, s.cast(_read(s, x, p, places, inside, 0), acc)),)
+            inside = None if sure else is_inside(s, places, x.shape[2:])
+            return (s.add(total, s.cast(read_place(s, x, p, places, inside, 0), acc)),)
 
         def finish(s, p, total):
             if divisor or sure:
@@ -172,126 +173,11 @@ class AvgPool(Op, name="avg_pool", category="gather"):
         return fold_window(b, shape, kernel, [(0, acc)], step, finish, (x.dtype,))[0]
 
 
-class AdaptiveAvgPool(Op, name="adaptive_avg_pool", category="gather"):
-    """The mean over window `floor(p·I/O) .. ceil((p+1)·I/O)` of each spatial dim, `I` sizes in, `O = output` sizes out."""
-
-    x: Operand
-    output: Attr[Ints]
-    y: Result
-
-    numerics = "order"
-    samples = (
-        sample((2, 3, 7, 6), output=(3, 4)),
-        sample((1, 2, 5), output=(2,)),
-        sample((1, 2, 13, 14), output=(2, 2)),  # not unrolled
-        sample((1, 2, 3, 3), output=(5, 1)),
-        sample(("bf16", (1, 2, 5, 5)), output=(3, 3)),
-    )
-
-    @staticmethod
-    def infer(x, output):
-        check(is_float(x.dtype), f"takes a float tensor, got {x.dtype}")
-        _check_adaptive(x, output)
-        return TensorType(x.dtype, (*x.shape[:2], *output))
-
-    @staticmethod
-    def torch(x, output):
-        pool = (
-            pt.nn.functional.adaptive_avg_pool1d,
-            pt.nn.functional.adaptive_avg_pool2d,
-            pt.nn.functional.adaptive_avg_pool3d,
-        )
-        return pool[x.ndim - 3](x, output)
-
-    @staticmethod
-    def reference(x, output):
-        y = np.zeros((*x.shape[:2], *output))
-        for p in product(*map(range, output)):
-            y[(..., *p)] = wide(x)[(..., *_adaptive_window(p, x.shape[2:], output))].mean(tuple(range(2, x.ndim)))
-        return y.astype(x.dtype)
-
-    @staticmethod
-    def lower(b, x, output):
-        window, acc = _largest_windows(x.shape[2:], output), b.accumulator(x.dtype)
-
-        def step(s, p, k, total):
-            places, inside = _adaptive_places(s, p, k, x.shape[2:], output)
-            return (s.add(total, s.cast(_read(s, x, p, places, inside, 0), acc)),)
-
-        def finish(s, p, total):
-            size = s.const(1, "index")
-            for a, extent, o in zip(p[2:], x.shape[2:], output):
-                size = s.mul(size, s.sub(*_adaptive_ends(s, a, extent, o)[::-1]))
-            return (s.cast(s.div(total, s.cast(size, acc)), x.dtype),)
-
-        return fold_window(b, (*x.shape[:2], *output), window, [(0, acc)], step, finish, (x.dtype,))[0]
-
-
-class AdaptiveMaxPool(Op, name="adaptive_max_pool", category="gather"):
-    """The maximum over the windows of `adaptive_avg_pool` and its flat position in the spatial plane; NaN wins."""
-
-    x: Operand
-    output: Attr[Ints]
-    y: Result
-    indices: Result
-
-    samples = (
-        sample((2, 3, 7, 6), output=(3, 4)),
-        sample((1, 2, 5), output=(2,)),
-        sample((1, 2, 3, 3), output=(5, 1)),
-    )
-
-    @staticmethod
-    def infer(x, output):
-        check(is_float(x.dtype), f"takes a float tensor, got {x.dtype}")
-        _check_adaptive(x, output)
-        shape = (*x.shape[:2], *output)
-        return TensorType(x.dtype, shape), TensorType("i64", shape)
-
-    @staticmethod
-    def torch(x, output):
-        pool = (
-            pt.nn.functional.adaptive_max_pool1d,
-            pt.nn.functional.adaptive_max_pool2d,
-            pt.nn.functional.adaptive_max_pool3d,
-        )
-        return pool[x.ndim - 3](x, output, return_indices=True)
-
-    @staticmethod
-    def reference(x, output):
-        y = np.zeros((*x.shape[:2], *output), x.dtype)
-        indices = np.zeros(y.shape, np.int64)
-        positions = np.arange(np.prod(x.shape[2:])).reshape(x.shape[2:])
-        for p in product(*map(range, output)):
-            window = _adaptive_window(p, x.shape[2:], output)
-            values = x[(..., *window)].reshape(*x.shape[:2], -1)
-            best = values.argmax(-1)[..., None]
-            y[(..., *p)] = np.take_along_axis(values, best, -1)[..., 0]
-            indices[(..., *p)] = positions[window].reshape(-1)[best[..., 0]]
-        return y, indices
-
-    @staticmethod
-    def lower(b, x, output):
-        def step(s, p, k, best, at):
-            places, inside = _adaptive_places(s, p, k, x.shape[2:], output)
-            return _keep_larger(s, x, p, places, inside, best, at)
-
-        window, inits = _largest_windows(x.shape[2:], output), [(_lowest_of(x.dtype), x.dtype), (-1, "i64")]
-        shape = (*x.shape[:2], *output)
-        return fold_window(b, shape, window, inits, step, lambda s, p, v, at: (v, at), (x.dtype, "i64"))
-
-
 def _check_windows(x, kernel, stride, padding):
     check(x.rank == len(kernel) + 2, f"takes [N, C, spatial…] with {len(kernel)} spatial dims, got rank {x.rank}")
     for name, value in (("stride", stride), ("padding", padding)):
         check(len(value) == len(kernel), f"{name} has {len(value)} values, kernel {len(kernel)}")
     check(all(2 * p <= k for p, k in zip(padding, kernel)), "padding must be at most half the kernel")
-
-
-def _check_adaptive(x, output):
-    check(x.rank == len(output) + 2, f"takes [N, C, spatial…] with {len(output)} spatial dims, got rank {x.rank}")
-    check(all(isinstance(s, int) for s in x.shape[2:]), "needs static spatial sizes")
-    check(all(s > 0 for s in x.shape[2:]), "needs spatial sizes that are not 0")
 
 
 def _sizes(spatial, kernel, stride, padding, dilation, ceil) -> tuple[Any, ...]:
@@ -310,90 +196,3 @@ def _sizes(spatial, kernel, stride, padding, dilation, ceil) -> tuple[Any, ...]:
 def _lowest(dtype):
     """The value that any element beats or equals."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
-
-
-def _adaptive_window(p, spatial, output):
-    return tuple(slice(a * i // o, -(-(a + 1) * i // o)) for a, i, o in zip(p, spatial, output))
-
-
-def _lowest_of(dtype):
-    """The identity of max in the element type called `dtype`."""
-    if is_float(dtype):
-        return -inf
-    return -(2 ** (bits(dtype) - 1)) if dtype.startswith("i") else 0
-
-
-def _inside(s, places, spatial):
-    """Whether a spatial position lies in `x`."""
-    ok = None
-    for place, size in zip(places, spatial):
-        here = s.bitwise_and(s.ge(place, 0), s.lt(place, s.size(size)))
-        ok = here if ok is None else s.bitwise_and(ok, here)
-    return ok
-
-
-def _read(s, x, p, places, inside, other):
-    """The element of `x` in plane `p[:2]` at `places`, or `other` where `inside` does not hold (None: it always does).
-
-    Each place outside is moved to its own edge, so that windows of one row share rows, and their reads stay side by side.
-    """
-    if inside is None:
-        return s.read(x, [*p[:2], *places])
-    kept = [s.minimum(s.maximum(place, 0), s.sub(s.size(size), 1)) for place, size in zip(places, x.shape[2:])]
-    return s.select(inside, s.read(x, [*p[:2], *kept]), other)
-
-
-def _keep_larger(s, x, p, places, inside, best, at):
-    """The better of `(best, at)` and the element at `places`: the last NaN, else the first maximum, in any order."""
-    value, here = _element(s, x, p, places, inside)
-    first = s.bitwise_or(s.lt(at, 0), s.bitwise_and(s.eq(value, best), s.lt(here, at)))
-    take = s.bitwise_or(s.gt(value, best), first)
-    if is_float(x.dtype):
-        # against a NaN the comparisons above are false, so a kept NaN yields only to a later one
-        later = s.bitwise_or(s.bitwise_not(s.isnan(best)), s.gt(here, at))
-        take = s.bitwise_or(take, s.bitwise_and(s.isnan(value), later))
-    take = take if inside is None else s.bitwise_and(take, inside)
-    return s.select(take, value, best), s.select(take, here, at)
-
-
-def _keep_larger_in_order(s, x, p, places, inside, best, at):
-    """The same where elements come in order: the value does not depend on positions, which often nobody needs."""
-    value, here = _element(s, x, p, places, inside)
-    larger = s.gt(value, best)  # never outside, where the value is the lowest
-    if is_float(x.dtype):
-        larger = s.bitwise_or(larger, s.isnan(value))
-    first = s.lt(at, 0) if inside is None else s.bitwise_and(s.lt(at, 0), inside)
-    return s.maximum(best, value), s.select(s.bitwise_or(larger, first), here, at)
-
-
-def _element(s, x, p, places, inside):
-    """The element at `places`, the lowest value outside, and its flat position in the spatial plane."""
-    flat = s.const(0, "index")
-    for place, size in zip(places, x.shape[2:]):
-        flat = s.add(s.mul(flat, s.size(size)), place)
-    return _read(s, x, p, places, inside, _lowest_of(x.dtype)), s.cast(flat, "i64")
-
-
-def _adaptive_ends(s, a, extent, output):
-    """First and last-but-one index of window `a` of `output` over `extent` elements."""
-    start = s.div(s.mul(a, extent), output, rounding="floor")
-    return start, s.div(s.add(s.mul(s.add(a, 1), extent), output - 1), output, rounding="floor")
-
-
-def _adaptive_places(s, p, k, spatial, output):
-    """The position of element `k` of window `p`, and whether the window is that large."""
-    places, inside = [], None
-    for a, i, extent, o in zip(p[2:], k, spatial, output):
-        start, end = _adaptive_ends(s, a, extent, o)
-        places.append(s.add(start, i))
-        ok = s.lt(places[-1], end)
-        inside = ok if inside is None else s.bitwise_and(inside, ok)
-    return places, inside
-
-
-def _largest_windows(spatial, output):
-    """The size of the largest window of each dim."""
-    sizes = []
-    for i, o in zip(spatial, output):
-        sizes.append(max((-(-(a + 1) * i // o) - a * i // o for a in range(o)), default=1))
-    return sizes

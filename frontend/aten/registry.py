@@ -1,6 +1,6 @@
 """The table of ATen converters: `@aten("add.Tensor")` registers how one overload becomes lamina ops.
 
-A converter is called as `converter(c, *args, **kwargs)`: `c` is the Context of `frontend/convert.py`, tensors are
+A converter is called as `converter(c, *args, **kwargs)`: `c` is the Context of `frontend/context.py`, tensors are
 `Value`s, symbolic sizes `dims.Expr`, dtypes our names; devices, layouts and memory formats are None. It returns a Value, a
 tuple of them, or None for a result nobody may use, and raises `Unsupported` for a case that eager has to run.
 """
