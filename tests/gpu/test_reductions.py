@@ -7,7 +7,9 @@ import pytest
 from support.graph_kernel import graph_of
 from support.simulated import ALIGNED, check, random
 
+from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, TensorType
+from lamina.passes.gpu.loops.rounds import even_unroll
 
 
 @pytest.mark.parametrize("over", [0, 1])
@@ -64,6 +66,12 @@ def test_chunks_of_column_sums_are_of_all_rows_once(rows):
         graph_of("sum", ("bf16", (rows, 515)), dims=(0,), keepdim=False), random(("bf16", (rows, 515))), 2e-4, ALIGNED
     )
     assert text.count("gpu.func @") == 2
+
+
+@pytest.mark.parametrize(("steps", "most", "unroll"), [(34, 8, 7), (32, 8, 8), (3, 8, 3), (9, 8, 5), (0, 8, 1)])
+def test_rounds_are_about_equally_long(steps, most, unroll):
+    assert even_unroll(steps, most) == unroll
+    assert even_unroll(symbol("n"), most) == most
 
 
 @pytest.mark.parametrize("shape", [(300, 301), (129, 515)], ids=str)

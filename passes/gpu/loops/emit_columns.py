@@ -26,14 +26,14 @@ from ..thread_values import ThreadValues
 from .aligned_slices import AlignedSlices, SliceValues, end_whole, find_base
 from .column_block import across_slices, place_column, split_block
 from .reduction_stages import ReductionStages, is_first
-from .rounds import kept, masked, rest_names, rounds
+from .rounds import even_unroll, kept, masked, rest_names, rounds
 from .stored import from_scratch
 
 COLUMN_THREADS = 256  # of a block: lanes by slices
 SLICES = 8  # at most
 ENOUGH_THREADS = 1 << 18  # with so many lanes there are fewer slices
 SCALAR_BLOCK = 128, 4  # lanes and slices where lanes have one f32: rows that begin anywhere are read in long runs
-COLUMN_UNROLL = 8  # rows of a slice that are read at once
+COLUMN_UNROLL = 8  # rows of a slice that are read at once, at most
 # ptxas lets loads sink, two or three under way, to save registers, unless it is told how many it may use: four blocks of
 # COLUMN_THREADS and one of the next launch have room. That is where accumulators have at most so many bytes, and elements are
 # no functions (sines of eight rows at a time would spill)
@@ -161,6 +161,7 @@ class ColumnStages(ReductionStages):
         b, joint = ev.b, self.joint
         ev.streamed = StreamedLoads(ev.stage)
         low, high = y, b.dim(length)
+        unroll = even_unroll(dims.ceildiv(length, slices * chunks), COLUMN_UNROLL)
         if chunks != 1:
             chunk = b.bind("chunk", ev.stage.block("y"))
             ev.ranges.add("chunk", chunks)
@@ -170,7 +171,7 @@ class ColumnStages(ReductionStages):
             low = b.binary("arith.addi", y, b.dim(begin))
             high = b.value("arith.minsi", (b.dim(end), b.dim(length)), b.index)
         inits = [ev.vector(v) for v in joint.inits(ev, self.row(ev.ranges, row))]
-        for name in ("c", *rest_names("c", COLUMN_UNROLL)):
+        for name in ("c", *rest_names("c", unroll)):
             ev.ranges.add(name, length)
             if "c" in ev.begins:
                 ev.begins[name] = ev.begins["c"]
@@ -185,7 +186,7 @@ class ColumnStages(ReductionStages):
                 for argument, offset in self.ahead(ev, row, c):
                     ev.load(argument, offset)
 
-        return rounds(b, "c", low, high, slices, inits, step, COLUMN_UNROLL, load)
+        return rounds(b, "c", low, high, slices, inits, step, unroll, load)
 
     def are_light(self, ev: ThreadValues, row: Dim) -> bool:
         """True if registers are mostly for elements that are loaded ahead."""

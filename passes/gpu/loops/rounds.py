@@ -74,6 +74,17 @@ def whole_rounds(
     return made, b.binary("arith.addi", first, b.binary("arith.muli", count, size))
 
 
+def even_unroll(steps: Dim, most: int) -> int:
+    """The steps of a round, `most` at most, so that as few rounds as that takes are about equally long.
+
+    8192 x 4097 of bf16, whose slices of columns have 33 rows, on an H200: by seven 18.2 us, by eight 18.7, the last round being
+    of one row (19.8 if it reads that in place of the six that it lacks, as `rounds` does).
+    """
+    if not isinstance(steps, int):
+        return most
+    return max(1, -(-steps // max(1, -(-steps // most))))
+
+
 def rest_names(name: str, unroll: int) -> list[str]:
     """The symbols of the steps after the last whole round of `rounds`."""
     return [f"{name}rest{u}" for u in range(unroll - 1)]
