@@ -11,7 +11,7 @@ from torch import fx
 from ..dialects import dims
 from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
 from ..dialects.families.scatter import placed, scatters_rows, sorts_rows
-from ..dialects.families.sorting import takes_short_rows
+from ..dialects.families.sorting import takes_long_rows
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
@@ -85,8 +85,8 @@ def _is_of_rows(index: int | None, nodes: Sequence[Node], types: Sequence[Tensor
 
 def _check_topk(node: Node, types: Sequence[TensorType], device: torch.device) -> None:
     (x,) = _operands(node, types)
-    if not takes_short_rows(x, node.attributes):
-        raise Unsupported("no fast GPU kernel of many or of long rows' elements in order yet")
+    if not takes_long_rows(x, node.attributes):
+        raise Unsupported("no fast GPU kernel of many elements in order, or of rows of unknown length, yet")
 
 
 def _check_scatter(node: Node, nodes: Sequence[Node], types: Sequence[TensorType]) -> None:

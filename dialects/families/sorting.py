@@ -104,6 +104,17 @@ def takes_short_rows(x: TensorType, attributes: dict[str, Any]) -> bool:
     return narrow and isinstance(length, int) and length <= SHORT_ROW and 0 < attributes["k"] <= MOST_TAKEN
 
 
+MOST_OF_LONG = 256  # entries that a GPU takes of a row of any length: half of what a warp has in registers
+
+
+def takes_long_rows(x: TensorType, attributes: dict[str, Any]) -> bool:
+    """True for a `topk` of up to MOST_OF_LONG elements along the last dim, whose order and position are 32 bits each."""
+    if x.rank == 0 or normalize_dim(attributes["dim"], x.rank) != x.rank - 1:
+        return False
+    length, narrow = x.shape[-1], DTYPES[x.dtype].bytes <= 4 and x.dtype not in FLOAT8
+    return narrow and isinstance(length, int) and length < 1 << 32 and 0 < attributes["k"] <= MOST_OF_LONG
+
+
 class SearchSorted(Op, name="searchsorted", category="direct"):
     """How many elements of the ascending last dim of `edges` are `<` (with `right`: `<=`) each value.
 

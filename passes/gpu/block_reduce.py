@@ -19,7 +19,7 @@ Combine = Callable[[Sequence[ir.Value], Sequence[ir.Value]], list[ir.Value]]
 
 
 def shuffle_xor(b: LoopsBuilder, value: ir.Value, distance: int) -> ir.Value:
-    """The value of the lane whose number differs in bit `distance`."""
+    """The value of the lane whose number differs in the bits of `distance`."""
     type, i32, i64 = value.type, b.i32, b.i64
     if isinstance(type, ir.F64Type):
         bits = shuffle_xor(b, b.value("arith.bitcast", (value,), i64), distance)
@@ -41,7 +41,7 @@ def shuffle_xor(b: LoopsBuilder, value: ir.Value, distance: int) -> ir.Value:
     if width < 32:
         wide = shuffle_xor(b, b.value("arith.extui", (value,), i32), distance)
         return b.value("arith.trunci", (wide,), type)
-    operands = (value, b.constant(distance, i32), b.constant(max(WARP, 2 * distance), i32))
+    operands = (value, b.constant(distance, i32), b.constant(max(WARP, 1 << distance.bit_length()), i32))
     mode = b.attribute("#gpu<shuffle_mode xor>")
     return b.op("gpu.shuffle", operands, [type, b.i1], {"mode": mode}).results[0]
 

@@ -1,4 +1,4 @@
-"""`topk` of short rows on GPUs: of every type, with ties, NaN and both zeros, rows that are no whole waves."""
+"""`topk` on GPUs, of short rows and of long ones: of every type, with ties, NaN and both zeros, rows that are no whole waves."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ from support.fake_program import run_on_fake
 from support.samples import from_torch, type_of
 
 from lamina.compiler.api import show_ir
-from lamina.dialects.record import Graph, TensorType
+from lamina.dialects.dims import symbol
+from lamina.dialects.record import Graph, Symbol, TensorType
 from lamina.frontend.devices import check_kernels
 
 
@@ -41,10 +42,36 @@ def test_ties_and_ends(dtype, monkeypatch):
     x = torch.tensor(some).to(dtype)[torch.from_numpy(at)]
     for largest in (True, False):
         check(x, 20, largest, monkeypatch)
+        check(x, 40, largest, monkeypatch)
+
+
+# less than a warp's entries; a block's, of all its warps; several chunks; three stages; one element and the most there may be
+@pytest.mark.parametrize("shape, k", [((3, 40), 33), ((2, 1025), 1), ((5, 3000), 50), ((1, 4097), 64), ((1, 9000), 200), ((1, 70000), 256)])  # fmt: skip
+def test_long_rows(shape, k, monkeypatch):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    x[..., shape[-1] // 2 :] = x[..., : -(-shape[-1] // 2)].clone()  # each element twice
+    check(x, k, k % 2 == 0, monkeypatch)
+    check(x.sort(-1).values, k, True, monkeypatch)
+
+
+def test_long_rows_of_an_unknown_number(monkeypatch):
+    """The words that a language model may choose: what is not among the best of them is out."""
+    graph = Graph(symbols=[Symbol("n", input=0, dim=0)])
+    x = graph.add_input("x", TensorType("f32", (symbol("n"), 5000)))
+    values, _ = graph.add("topk", x, k=50, dim=1)
+    least = graph.add("slice", values, starts=(0, 49), sizes=(symbol("n"), 1), steps=(1, 1))
+    out = graph.add("full", shape=(), value=-np.inf, dtype="f32")
+    graph.add_output(graph.add("softmax", graph.add("where", graph.add("lt", x, least), out, x), dim=1))
+    check_kernels(graph.nodes, graph.types, torch.device("cuda", 0))
+    for rows in (3, 0):
+        given = torch.randn(rows, 5000, generator=torch.Generator().manual_seed(0))
+        (made,) = run_on_fake(graph, [given.numpy()], monkeypatch, sizes=(rows,))
+        expected = given.masked_fill(given < given.topk(50).values[:, -1:], -np.inf).softmax(1)
+        np.testing.assert_allclose(made, expected.numpy(), rtol=1e-5, atol=1e-7)
 
 
 def test_other_rows_have_no_waves():
-    for type, k, dim in ((("f32", (4, 2000)), 3, 1), (("f64", (4, 64)), 3, 1), (("f32", (64, 4)), 3, 0), (("f32", (4, 64)), 40, 1)):  # fmt: skip
+    for type, k, dim in ((("f64", (4, 64)), 3, 1), (("f32", (64, 4)), 3, 0), (("f32", (4, 640)), 257, 1)):
         graph = graph_of(TensorType(*type), k=k, dim=dim)
         assert "gpu.shuffle" not in show_ir(graph, "loops", "sm_90a")
 

@@ -193,7 +193,8 @@ class _Stage(WarpInstructions):
 
     def _gpu_shuffle(self, op: ir.Operation, mask: np.ndarray) -> None:
         self.together(mask, 32, "a shuffle")
-        value, distance, _ = (self.whole(self.env[v]) for v in op.operands)
+        value, distance, width = (self.whole(self.env[v]) for v in op.operands)
+        assert (width == 32).all(), "a shuffle among other lanes than a warp's"
         self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
         self.env[op.results[1]] = np.ones(1, bool)
 

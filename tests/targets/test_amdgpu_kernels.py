@@ -248,6 +248,9 @@ OTHERS = {
     ),
     "slices": slices(),
     "topk": graph_of("topk", ("f32", (11, 40)), k=5, dim=1),
+    "topk_of_long_rows": graph_of("topk", ("f32", (2, 5000)), k=40, dim=1),
+    "cumsum_in_chunks": graph_of("cumsum", ("f32", (9000,)), dim=0),
+    "cumsum_of_columns_in_chunks": graph_of("cumsum", ("f32", (1100, 3)), dim=0),
     "sort": graph_of("sort", ("f32", (7, 40)), dim=1, descending=False, stable=True),
 }
 

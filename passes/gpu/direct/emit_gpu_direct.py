@@ -3,7 +3,7 @@
 The emitters of `passes/direct` write a body for items `begin .. end` that do not meet; here a thread runs it for one item.
 That is right and parallel over rows or columns, and far from the fastest: under torch.compile such ops run through torch,
 but for those that have stages of their own: updates that combine nothing (`write_updates`) or add rows (`added_rows`), cumsum
-and cumprod (`scan`), topk of short rows (`top_rows`).
+and cumprod (`scan`), topk of short rows (`top_rows`) and of up to 256 elements (`top_long_rows`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..loops.emit_gpu_loops import emit_gpu_loops
 from ..thread_values import store_failure
 from .added_rows import AddedRows, adds_rows
 from .scan_columns import scan_stage
+from .top_long_rows import TopLongRows, takes_long
 from .top_rows import TopRows, takes_rows
 from .write_updates import writes_updates
 
@@ -72,6 +73,8 @@ def emit_gpu_direct(module: ir.Module) -> None:
                 AddedRows(kernel, roots[0]).emit()
             elif takes_rows(graph, roots[0]):
                 TopRows(kernel, roots[0]).emit()
+            elif takes_long(graph, roots[0]):
+                TopLongRows(kernel, roots[0]).emit()
             else:
                 _emit_items(kernel, roots[0], EMITTERS[cls.name])
             kernel.finish()
