@@ -61,6 +61,11 @@ class Probe(Accesses):
         self.reductions.append(Reduction(generic, index, {}))
         return self.body(generic, loops, [TOKEN] * len(generic.outs))
 
+    @property
+    def gathers(self) -> bool:
+        """True if something is read at a place that is computed, or read itself."""
+        return any(s.startswith("v") for _, offset in self.loads for s in dims.symbols(offset))
+
     def vectorises(self, width: int) -> bool:
         """True if `width` lanes are few memory operations, not `width` of each."""
         if any(map(vector_expression, self.positions)):
@@ -71,8 +76,7 @@ class Probe(Accesses):
             return False
         if any(_is_near(dims.linear_coefficient(offset, LANE)) for _, offset in self.loads):
             return False
-        computed = any(s.startswith("v") for _, offset in self.loads for s in dims.symbols(offset))
-        if computed and any(LANE in dims.symbols(p) for p in self.positions):
+        if self.gathers and any(LANE in dims.symbols(p) for p in self.positions):
             return False  # windows: each lane reads at places of its own, beside its neighbours'
         return all(self.uniform(c, width) for c in self.conditions)
 
