@@ -90,6 +90,15 @@ def test_tiles_fit(depth, queries, batches, few):
     assert not few or tiles.rows >= queries
 
 
+@pytest.mark.parametrize("queries", [1, 20, 40, 60])
+def test_few_queries_of_any_number(queries):
+    """Three warps copied 60 of 64 keys: 33 to 48 queries read what lay in shared memory."""
+    q, k = (1, 2, queries, 64), (1, 2, 50, 64)
+    made, right = attended(q, k, choose_warp_tiles(64, queries, 50, 2, True))
+    np.testing.assert_allclose(made[0], right[0], atol=1e-2)
+    np.testing.assert_allclose(made[1], right[1], atol=1e-5)
+
+
 CASES = {
     **{f"{d}": attention((4, 16, 4096, d), (4, 16, 4096, d), causal=d == 64, lse=True) for d in DEPTHS},
     "one query": attention((4, 32, 1, 128), (4, 8, 4096, 128), gqa=4),

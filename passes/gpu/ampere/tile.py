@@ -35,6 +35,7 @@ class Tile:
         self.matrix, self.buffer = matrix, buffer
         self.lines, threads = depth // ELEMENTS, warp.stage.threads
         self.step = threads // self.lines  # rows that the block copies at once
+        assert rows % self.step == 0, "rows that no thread copies"
         thread = dims.symbol("thread")
         self.own_row, self.own_line = dims.floordiv(thread, self.lines), dims.mod(thread, self.lines)
         count = max(1, BANKS // self.step)

@@ -41,7 +41,7 @@ def choose_warp_tiles(depth: int, queries: Dim, keys: Dim, batches: Dim, few: bo
     """Large tiles where there are enough of them; `few` if keys may be split over blocks."""
     if few:
         assert isinstance(queries, int)
-        warps = -(-queries // FRAGMENT)
+        warps = 1 << (-(-queries // FRAGMENT) - 1).bit_length()  # which copy tiles in turns of whole rows
         splits = key_splits(batches, dims.ceildiv(keys, FEW_KEYS), SMS * max(1, BLOCKS_OF_FEW // warps))
         return WarpTiles(depth, warps, 1, FEW_KEYS, splits)
     large = WarpTiles(depth, *_TILES[depth])
