@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from ..dialects import dims
+from ..dialects.dtypes import is_float
 from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
 from ..dialects.families.scatter import placed, scatters_rows, sorts_rows
 from ..dialects.families.sorting import takes_long_rows
@@ -54,6 +55,8 @@ def check_kernels(nodes: Sequence[Node], types: Sequence[TensorType], device: to
             raise Unsupported(f"no GPU kernel of '{node.op}' yet")
         if node.op == "scatter":
             _check_scatter(node, nodes, types)
+        if kind == "attention":
+            _check_mask(node, nodes, types)
         if check := _CHECKS.get(node.op) or _CHECKS.get(kind or ""):
             check(node, types, device)
 
@@ -111,7 +114,7 @@ def _check_attention(node: Node, types: Sequence[TensorType], device: torch.devi
     """Attention is ours on tensor cores and where torch's kernels are not faster; in f32 for one query."""
     from ..compiler.api import target_attends
 
-    q, _, v, mask = _operands(node, types)
+    q, _, v, _ = _operands(node, types)
     widest = WIDEST_HEAD.get(q.dtype)
     if widest is None:
         raise Unsupported(f"no GPU kernel for attention in {q.dtype}")
@@ -119,11 +122,26 @@ def _check_attention(node: Node, types: Sequence[TensorType], device: torch.devi
         raise Unsupported(f"no GPU kernel for attention with heads of symbolic width or of more than {widest} elements")
     if q.dtype == "f32" and q.shape[-2] != 1:
         raise Unsupported("torch's kernel is faster at attention of several queries in f32")
-    if mask is not None and mask.dtype != "bool" and mask.rank > 1 and mask.shape[-2] != 1:
-        if isinstance(q.shape[-1], int) and q.shape[-1] <= NARROW_HEAD:
-            raise Unsupported("torch's kernel is faster at attention of narrow heads with a mask of floats")
     if not target_attends(_target(device)):
         raise Unsupported("no kernel for attention on this GPU yet")
+
+
+def _check_mask(node: Node, nodes: Sequence[Node], types: Sequence[TensorType]) -> None:
+    q, _, _, mask = _operands(node, types)
+    if mask is None or mask.rank < 2 or mask.shape[-2] == 1 or not isinstance(q.shape[-1], int):
+        return
+    if q.shape[-1] <= NARROW_HEAD and not _is_of_flags(node.operands[3], nodes, types):
+        raise Unsupported("torch's kernel is faster at attention of narrow heads with a mask of floats")
+
+
+def _is_of_flags(value: int | None, nodes: Sequence[Node], types: Sequence[TensorType]) -> bool:
+    """True for bools and numbers of positions, and floats that are chosen by such: a mask that torch's dispatch made of bools."""
+    if value is None or not is_float(types[value].dtype) or types[value].numel == 1:
+        return True
+    maker = next((n for n in nodes if value in n.results), None)
+    if maker is None or registry(maker.op).category not in ("view", "pointwise", "creation"):
+        return False
+    return all(_is_of_flags(v, nodes, types) for v in maker.operands)
 
 
 # op or kind of kernel -> what it must be besides

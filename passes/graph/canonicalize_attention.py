@@ -1,4 +1,4 @@
-"""Rewrites of attention: repeated keys and values are shared by query heads, masks that are known are not read."""
+"""Rewrites of attention: repeated keys and values are shared by query heads, masks that are known are not read, nor repeated."""
 
 from __future__ import annotations
 
@@ -33,6 +33,35 @@ def causal_mask(m: Match) -> Replacement:
     if not is_causal(m, given, (*type_of(q).shape[:-1], type_of(k).shape[-2])):
         return None
     return tuple(m.build("attention", [q, k, v, None], **{**m.attributes, "causal": True}).owner.results)
+
+
+@ATTENTION.pattern("attention")
+def mask_of_fewer_dims(m: Match) -> Replacement:
+    """A mask that is the same for all queries, or heads, is made once for them, and read as if they had one each."""
+    q, k, v, mask = m.operands
+    if mask is None or not _repeats(m, mask):
+        return None
+    return tuple(m.build("attention", [q, k, v, _before_expanding(m, mask)], **m.attributes).owner.results)
+
+
+def _repeats(m: Match, value: ir.Value) -> bool:
+    """True if a tensor is computed, element by element, of expanded tensors and single elements alone."""
+    made = m.producer(value)
+    if made is None or made.cls.name == "expand":
+        return made is not None
+    given = [x for x in made.operands if x is not None and type_of(x).numel != 1]
+    elementwise = made.cls.category == "pointwise" and made.cls.name not in ("place", "materialize")
+    return elementwise and bool(given) and all(_repeats(m, x) for x in given)
+
+
+def _before_expanding(m: Match, value: ir.Value | None) -> ir.Value | None:
+    """What such a tensor is when none is expanded: fewer elements, which broadcast to it."""
+    made = m.producer(value)
+    if made is None or type_of(value).numel == 1:  # type: ignore[arg-type]
+        return value
+    if made.cls.name == "expand":
+        return made["x"]
+    return m.build(made.cls.name, [_before_expanding(m, x) for x in made.operands], **made.attributes)
 
 
 def share_heads(m: Match, k: ir.Value, v: ir.Value) -> tuple[int, ir.Value, ir.Value]:

@@ -82,6 +82,24 @@ def test_masks_of_floats_on_narrow_heads_are_torchs(monkeypatch, width, mask, ou
         check_kernels(g.nodes, g.types, CUDA)
 
 
+@pytest.mark.parametrize("of_bools", [True, False])
+def test_masks_that_torch_makes_of_bools_are_ours(monkeypatch, of_bools):
+    """In training torch's dispatch hands attention -65504 where a bool mask is false; only a choice between floats is not read."""
+    monkeypatch.setattr(cuda_launcher, "target_for", lambda index: "sm_90a")
+    g = Graph()
+    q, k, v = (g.add_input(n, TensorType("bf16", (2, 4, 16, 64))) for n in "qkv")
+    keep = g.add("expand", g.add_input("keep", TensorType("bool", (2, 1, 1, 16))), shape=(2, 1, 16, 16))
+    zero, least = (g.add("full", shape=(), value=x, dtype="bf16") for x in (0.0, -65504.0))
+    other = zero if of_bools else g.add_input("bias", TensorType("bf16", (16, 16)))
+    mask = g.add("expand", g.add("where", g.add("logical_not", keep), least, other), shape=(2, 4, 16, 16))
+    g.add_output(g.add("attention", q, k, v, mask)[0])
+    if of_bools:
+        check_kernels(g.nodes, g.types, CUDA)
+        return
+    with pytest.raises(Unsupported, match="narrow heads"):
+        check_kernels(g.nodes, g.types, CUDA)
+
+
 @pytest.mark.parametrize(
     "dtype, groups, convolves, ours",
     [

@@ -4,10 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from support.fake_program import run_on_fake
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from lamina.compiler.api import show_ir
 from lamina.dialects import interpret
+from lamina.dialects.record import Graph, TensorType
 from lamina.frontend.aten.registry import Unsupported
 from lamina.frontend.calls import cuda_launcher
 from lamina.frontend.convert import convert
@@ -64,6 +67,28 @@ def test_values(function):
         sums = made[1]
         assert sums.shape == (results[1].meta["val"].shape)
         np.testing.assert_allclose(sums[..., :S], scores.logsumexp(-1), atol=tolerance)
+
+
+def test_a_mask_that_torch_made_of_bools_is_added(monkeypatch):
+    """As cuDNN's: where all keys are masked, which are all of the second sample, their scores count as they are."""
+    shape = (2, 2, 40, 16)
+    graph = Graph()
+    q, k, v = (graph.add_input(n, TensorType("bf16", shape)) for n in "qkv")
+    keep = graph.add("expand", graph.add_input("keep", TensorType("bool", (2, 1, 1, 40))), shape=(2, 1, 40, 40))
+    zero, least = (graph.add("full", shape=(), value=x, dtype="bf16") for x in (0.0, -65504.0))
+    mask = graph.add("expand", graph.add("where", keep, zero, least), shape=(2, 2, 40, 40))
+    for result in graph.add("attention", q, k, v, mask, causal=False, scale=0.25, gqa=1):
+        graph.add_output(result)
+    assert "tensor<2x1x1x40xbf16>) -> (tensor<2x2x40x16xbf16>" in show_ir(graph, "kernels", "sm_80")
+    torch.manual_seed(0)
+    given = [torch.randn(shape).bfloat16() for _ in "qkv"]
+    kept = torch.stack([torch.rand(40) < 0.5, torch.zeros(40).bool()]).reshape(2, 1, 1, 40)
+    out, lse = run_on_fake(graph, [*map(_numpy, given), kept.numpy()], monkeypatch, "sm_80")
+    q, k, v = (t.double() for t in given)
+    scores = q @ k.mT * 0.25 + torch.where(kept, 0.0, -65536.0)  # -65504 in bf16
+    np.testing.assert_allclose(lse, scores.logsumexp(-1), rtol=1e-6, atol=1e-5)
+    shifted = torch.from_numpy(np.float32(scores))  # what is left of a score beside -65536
+    np.testing.assert_allclose(out.astype(np.float64), shifted.double().softmax(-1) @ v, atol=2e-2)
 
 
 def test_a_diagonal_that_ends_in_the_last_corner_is_left_to_eager():

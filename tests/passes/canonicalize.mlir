@@ -193,3 +193,21 @@ func.func @positions(%w: tensor<9x4xf32>, %i: tensor<1x5xi64>, %x: tensor<3x5x4x
   %2 = "lamina.add"(%x, %1) : (tensor<3x5x4xf32>, tensor<3x5x4xf32>) -> tensor<3x5x4xf32>
   return %2 : tensor<3x5x4xf32>
 }
+
+// -----
+
+// A mask that torch has made of bools, the same for all queries, is made once a key; one of every query stays.
+// CHECK-LABEL: @masks
+// CHECK: %[[M:.*]] = "lamina.where"(%arg1, %{{.*}}, %{{.*}}) : (tensor<2x1x1x5xi1>, tensor<f32>, tensor<f32>) -> tensor<2x1x1x5xf32>
+// CHECK: %[[A:.*]]:2 = "lamina.attention"(%arg0, %arg0, %arg0, %[[M]])
+// CHECK: "lamina.attention"(%[[A]]#0, %arg0, %arg0, %arg2)
+func.func @masks(%q: tensor<2x3x5x4xf32>, %keep: tensor<2x1x1x5xi1>, %bias: tensor<5x5xf32>) -> tensor<2x3x5x4xf32> {
+  %zero = "lamina.full"() {shape = [], value = 0.0 : f64, dtype = f32} : () -> tensor<f32>
+  %least = "lamina.full"() {shape = [], value = -65504.0 : f64, dtype = f32} : () -> tensor<f32>
+  %0 = "lamina.expand"(%keep) {shape = ["2", "1", "5", "5"]} : (tensor<2x1x1x5xi1>) -> tensor<2x1x5x5xi1>
+  %1 = "lamina.where"(%0, %zero, %least) : (tensor<2x1x5x5xi1>, tensor<f32>, tensor<f32>) -> tensor<2x1x5x5xf32>
+  %2 = "lamina.expand"(%1) {shape = ["2", "3", "5", "5"]} : (tensor<2x1x5x5xf32>) -> tensor<2x3x5x5xf32>
+  %3:2 = "lamina.attention"(%q, %q, %q, %2) {causal = false, gqa = 1 : i64, scale = 0.5 : f64} : (tensor<2x3x5x4xf32>, tensor<2x3x5x4xf32>, tensor<2x3x5x4xf32>, tensor<2x3x5x5xf32>) -> (tensor<2x3x5x4xf32>, tensor<2x3x5xf32>)
+  %4:2 = "lamina.attention"(%3#0, %q, %q, %bias) {causal = false, gqa = 1 : i64, scale = 0.5 : f64} : (tensor<2x3x5x4xf32>, tensor<2x3x5x4xf32>, tensor<2x3x5x4xf32>, tensor<5x5xf32>) -> (tensor<2x3x5x4xf32>, tensor<2x3x5xf32>)
+  return %4#0 : tensor<2x3x5x4xf32>
+}
