@@ -47,6 +47,14 @@ def case(name: str, function: Callable[..., torch.Tensor], *sets: Sequence[torch
     CASES[name] = function, sets
 
 
+def residuals(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Layers each of which is added to what it reads, and may be written over it."""
+    x = x.tanh()
+    for _ in range(3):
+        x = x + F.linear(F.linear(x, w).relu(), v)
+    return x
+
+
 def make_cases() -> None:
     w = normal(3072, 768)
     case("symbolic rows", lambda x, w: F.gelu(F.linear(x, w)), *((normal(m, 768), w) for m in (2, 37, 128, 300, 1000)))
@@ -66,6 +74,10 @@ def make_cases() -> None:
     case("odd columns", lambda a, b: F.linear(a, b), (normal(300, 264), normal(50257, 264)))
     case("one row", lambda a, b, c: F.linear(a, b, c), (normal(1, 4096), normal(4096, 4096), normal(4096)))
     case("few rows, long", lambda a, b, c: F.linear(a, b, c), (normal(3, 14336), normal(2047, 14336), normal(2047)))
+    for rows, width, inner in ((4096, 768, 3072), (1000, 264, 400), (333, 521, 779), (8, 4096, 512), (40, 256, 8192)):
+        weights = normal(inner, width) / width**0.5, normal(width, inner) / inner**0.5
+        case(f"residuals {rows} x {width} x {inner}", residuals, (normal(rows, width), *weights))
+    case("residuals f32", residuals, (wide(500, 512), wide(1028, 512) / 22, wide(512, 1028) / 32))
     case("f16", lambda a, b: a @ b, (normal(999, 1000, dtype=torch.float16), normal(1000, 1000, dtype=torch.float16)))
     case("f32", lambda a, b: F.linear(a, b) * 0.5, (wide(4, 333, 512), wide(1030, 512)))
     case("f32 turned", lambda a, b: a.t() @ b, (wide(600, 1000), wide(600, 777)))
@@ -117,6 +129,8 @@ def convolution_cases() -> None:
     case("few positions", lambda x, w: F.conv2d(x, w, padding=1), (normal(1, 512, 4, 4), normal(512, 512, 3, 3) / 64))
     case("f16", lambda x, w: F.conv2d(x, w, padding=1), (image.half(), w.half()))
 
+    added = lambda x, w: F.conv2d(F.conv2d(y := x.tanh(), w, padding=1).relu(), w, padding=1) + y
+    case("residual", added, (image, normal(64, 64, 3, 3) / 24))
     middle = (image, normal(64, 1, 5, 5) / 5, v[:64])
     case("depthwise", lambda x, w, b: F.relu6(F.conv2d(x, w, b, (1, 2), 2, groups=64)), middle)
 
