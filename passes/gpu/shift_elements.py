@@ -37,7 +37,7 @@ def shift_words(
         moved = b.value("arith.andi", (distance, b.constant(step, b.i32)), b.i32)
         far = b.compare("ne", moved, b.constant(0, b.i32))
         pairs = zip(words, words[step // WORD :])
-        words = [b.value("arith.select", (far, later, word), b.i32) for word, later in pairs]
+        words = [b.select(far, later, word) for word, later in pairs]
         step //= 2
     if unit < WORD:
         rest = b.value("arith.andi", (distance, b.constant(WORD - 1, b.i32)), b.i32)
@@ -57,9 +57,7 @@ def as_words(b: LoopsBuilder, vector: ir.Value) -> list[ir.Value]:
     count = type.shape[0] * element_bytes(type.element_type) // WORD
     wanted = ir.VectorType.get([count], b.i32)
     words = vector if type == wanted else b.value("vector.bitcast", (vector,), wanted)
-    return [
-        b.value("vector.extract", (words,), b.i32, static_position=ir.DenseI64ArrayAttr.get([k])) for k in range(count)
-    ]
+    return b.elements(words)
 
 
 def as_vector(b: LoopsBuilder, words: Sequence[ir.Value], count: int, element: ir.Type) -> ir.Value:

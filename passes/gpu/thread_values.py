@@ -96,10 +96,7 @@ class ThreadValues(VectorEvaluator):
             return expression
         values: dict[str, Dim] = {LANE: k}
         for name in dims.symbols(expression) & self.vector_symbols.keys():
-            vector = self.vector_symbols[name]
-            position = ir.DenseI64ArrayAttr.get([k])
-            element = self.b.value("vector.extract", (vector,), self.b.index, static_position=position)
-            values[name] = self.b.bind_fresh(element)
+            values[name] = self.b.bind_fresh(self.b.extract(self.vector_symbols[name], k))
         return self.ranges.simplify(dims.substitute(expression, values))
 
     def across_lanes(
@@ -108,16 +105,7 @@ class ThreadValues(VectorEvaluator):
         """The lanes of vectors combined, neighbours first."""
         if not any(isinstance(v.type, ir.VectorType) for v in values):
             return list(values)
-        b = self.b
-
-        def lane(k: int) -> list[ir.Value]:
-            position = ir.DenseI64ArrayAttr.get([k])
-            return [
-                b.value("vector.extract", (v,), ir.VectorType(v.type).element_type, static_position=position)
-                for v in values
-            ]
-
-        parts = [lane(k) for k in range(self.width)]
+        parts = [[self.b.extract(v, k) for v in values] for k in range(self.width)]
         while len(parts) > 1:
             parts = [combine(x, y) for x, y in zip(parts[::2], parts[1::2])]
         return parts[0]
@@ -160,16 +148,13 @@ class ThreadValues(VectorEvaluator):
             return self.b.value("vector.load", (buffer, self.b.dim(first)), vector, alignment=alignment)
 
         loaded = self.remember(("whole load", buffer, size), (first,), load)
-        position = ir.DenseI64ArrayAttr.get([place])
-        return self.b.value("vector.extract", (loaded,), element, static_position=position)
+        return self.b.extract(loaded, place)
 
     def store(self, buffer: ir.Value, offset: Dim, value: ir.Value) -> None:
         b = self.b
         if not self.varies(offset):
             if isinstance(value.type, ir.VectorType):  # all lanes are equal
-                first = ir.DenseI64ArrayAttr.get([0])
-                element = ir.VectorType(value.type).element_type
-                value = b.value("vector.extract", (value,), element, static_position=first)
+                value = b.extract(value, 0)
             b.op("memref.store", (value, buffer, b.dim(offset)))
             return
         if self._step(offset) != 1:
@@ -278,8 +263,7 @@ class ThreadValues(VectorEvaluator):
             return b.op("llvm.call_intrinsic", operands, [b.f32], attributes).result
         lanes = []
         for k in range(self.width):
-            position = ir.DenseI64ArrayAttr.get([k])
-            given = [b.value("vector.extract", (x,), b.f32, static_position=position) for x in operands]
+            given = [b.extract(x, k) for x in operands]
             lanes.append(b.op("llvm.call_intrinsic", given, [b.f32], attributes).result)
         return b.value("vector.from_elements", lanes, type)
 

@@ -82,7 +82,7 @@ def search(
         if bits == 32:
             position = b.value("arith.trunci", (position,), at_type)
         found = _equal(ev, v, best)
-        position = b.value("arith.select", (found, position, last), at_type)
+        position = b.select(found, position, last)
         return [b.value("arith.minsi", (carried[0], position), at_type)]
 
     at = reduction_loops(b, over, [last], [Accumulator(here, "arith.minsi")], first, 0)[0]

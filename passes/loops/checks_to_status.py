@@ -56,6 +56,6 @@ def record_failure(b: LoopsBuilder, status: ir.Value, ok: ir.Value, message: str
     """Emit `status[0] = max(status[0], ok ? 0 : code)`: no branch, so a loop around it still vectorises."""
     good = b.value("arith.constant", (), b.i32, value=b.number(0, b.i32))
     code = b.value("arith.constant", (), b.i32, value=b.number(code_of(message), b.i32))
-    failed = b.value("arith.select", (ok, good, code), b.i32)
+    failed = b.select(ok, good, code)
     old = b.value("memref.load", (status, zero), b.i32)
     b.op("memref.store", (b.value("arith.maxsi", (old, failed), b.i32), status, zero))

@@ -188,7 +188,7 @@ class Evaluator(Walk):
         b = self.b
         if self.status is None:
             raise NotImplementedError("a run-time check in a kernel without a status word")
-        failed = b.value("arith.select", (ok, b.constant(0, b.i32), b.constant(code_of(message), b.i32)), b.i32)
+        failed = b.select(ok, b.constant(0, b.i32), b.constant(code_of(message), b.i32))
         zero = b.dim(0)
         old = b.value("memref.load", (self.status, zero), b.i32)
         b.op("memref.store", (b.value("arith.maxsi", (old, failed), b.i32), self.status, zero))

@@ -87,10 +87,7 @@ class VectorEvaluator(Evaluator):
         if self.lanes.name in names:
             values[self.lanes.name] = dims.symbol(self.lanes.name) + k
         for name in names & self.vector_symbols.keys():
-            vector = self.vector_symbols[name]
-            position = ir.DenseI64ArrayAttr.get([k])
-            element = self.b.value("vector.extract", (vector,), self.b.index, static_position=position)
-            values[name] = self.b.bind_fresh(element)
+            values[name] = self.b.bind_fresh(self.b.extract(self.vector_symbols[name], k))
         return self._of_lane_0().simplify(dims.substitute(expression, values))
 
     def _of_lane_0(self) -> Ranges:
@@ -176,11 +173,8 @@ class VectorEvaluator(Evaluator):
         if step == 1:
             b.op("vector.store", (vector, buffer, b.dim(offset)))
             return
-        element = ir.VectorType(vector.type).element_type
         for k in range(self.lanes.width):
-            position = ir.DenseI64ArrayAttr.get([k])
-            scalar = b.value("vector.extract", (vector,), element, static_position=position)
-            b.op("memref.store", (scalar, buffer, b.dim(self.lane(offset, k))))
+            b.op("memref.store", (b.extract(vector, k), buffer, b.dim(self.lane(offset, k))))
 
     def store_row(self, scratch: ir.Value, position: Dim, value: ir.Value) -> None:
         self.b.op("vector.store", (self.vector(value), scratch, self.b.dim(position * self.row_width)))

@@ -150,9 +150,24 @@ class LoopsBuilder(OpBuilder):
 
         `predicate` is a name of `arith.cmpi` ("slt", "ult", …), of floats one of `arith.cmpf` ("oeq", "uno", …).
         """
-        a, c = (self.dim(v) if isinstance(v, (int, Expr)) else v for v in (x, y))
+        a, c = self._value_of(x), self._value_of(y)
         name, result, number = comparison(predicate, a.type)
         return self.value(name, (a, c), result, level, predicate=number)
+
+    def select(self, condition: ir.Value, x: Dim | ir.Value, y: Dim | ir.Value) -> ir.Value:
+        """`x` where `condition` holds, else `y`."""
+        a, c = self._value_of(x), self._value_of(y)
+        return self.value("arith.select", (condition, a, c), a.type)
+
+    def all_of(self, conditions: Sequence[ir.Value]) -> ir.Value:
+        """Whether all conditions hold, of which there is one at least."""
+        made, *others = conditions
+        for condition in others:
+            made = self.value("arith.andi", (made, condition), self.i1)
+        return made
+
+    def _value_of(self, x: Dim | ir.Value) -> ir.Value:
+        return self.dim(x) if isinstance(x, (int, Expr)) else x
 
     # -- control flow ------------------------------------------------------------------------------------------------
     @contextmanager
@@ -218,6 +233,14 @@ class LoopsBuilder(OpBuilder):
                 self.op("scf.yield", fill())
             self.floor = floor
         return list(op.results)
+
+    def under(self, conditions: Sequence[ir.Value | None], do: Callable[[], Any]) -> None:
+        """`do()` where all conditions that there are hold."""
+        given = [c for c in conditions if c is not None]
+        if given:
+            self.branch(self.all_of(given), [], do)
+        else:
+            do()
 
     def _for(
         self, low: Dim | ir.Value, high: Dim | ir.Value, step: Dim, inits: Sequence[ir.Value], interleave: int = 0,

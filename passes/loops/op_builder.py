@@ -70,6 +70,17 @@ class OpBuilder:
         """Create an op with one result and return the result."""
         return self.op(name, operands, (result,), attributes or None, level=level).result
 
+    def extract(self, vector: ir.Value, number: int) -> ir.Value:
+        """Element `number` of a vector."""
+        position = ir.DenseI64ArrayAttr.get([number], self.context)
+        return self.value(
+            "vector.extract", (vector,), ir.VectorType(vector.type).element_type, static_position=position
+        )
+
+    def elements(self, vector: ir.Value) -> list[ir.Value]:
+        """All elements of a vector, in order."""
+        return [self.extract(vector, k) for k in range(ir.VectorType(vector.type).shape[0])]
+
     def attribute(self, text: str) -> ir.Attribute:
         """Parse an attribute once."""
         found = self._attributes.get(text)

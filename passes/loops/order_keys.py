@@ -72,7 +72,7 @@ def _from_extremes(b: LoopsBuilder, key: tuple[ir.Value, ...], type: ir.Type, co
 
     def choose(predicate: str, x: ir.Value, bound: int, then: ir.Value, otherwise: ir.Value) -> ir.Value:
         holds = b.compare(predicate, x, b.constant(bound, b.i32))
-        return b.value("arith.select", (holds, then, otherwise), b.i32)
+        return b.select(holds, then, otherwise)
 
     if combine == "arith.maximumf":
         found = choose("sgt", greatest, -1, greatest, least)

@@ -75,7 +75,7 @@ class Tile:
         if row is None:
             return there
         whole = b.constant(LINE, b.i32) if there is None else there
-        return b.value("arith.select", (self.ptx.compare("slt", row, m.rows), whole, b.constant(0, b.i32)), b.i32)
+        return b.select(self.b.compare("slt", row, m.rows), whole, b.constant(0, b.i32))
 
     # -- operands --------------------------------------------------------------------------------------------------
     def left(self, lanes: Lanes, row: int, column: int) -> list[ir.Value]:

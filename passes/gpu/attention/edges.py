@@ -75,9 +75,7 @@ class Edges:
         value = ev.at(a.mask, [0 if n == 1 else x for n, x in zip(shape, full[len(full) - len(shape) :])])
         if width == 1:
             return [value]
-        vector, element = ev.vector(value), ir.RankedTensorType(a.mask.type).element_type
-        at = [ir.DenseI64ArrayAttr.get([k]) for k in range(width)]
-        return [b.value("vector.extract", (vector,), element, static_position=k) for k in at]
+        return b.elements(ev.vector(value))
 
     def _masked_by(self, score: ir.Value, value: ir.Value) -> ir.Value:
         b = self.b

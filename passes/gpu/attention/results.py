@@ -47,14 +47,14 @@ class Results:
     def _one_lane(self, buffer: ir.Value, start: Dim, row: Dim, value: ir.Value) -> None:
         """Store what four lanes know of a row, once."""
         b = self.b
-        conditions = [self.ptx.compare("eq", dims.symbol("quad"), 0)]
+        conditions = [self.b.compare("eq", dims.symbol("quad"), 0)]
         conditions += self.ptx.within(row, None, self.attention.product.m)
 
         def store() -> list[ir.Value]:
             b.op("memref.store", (value, buffer, b.dim(start + row)))
             return []
 
-        b.branch(self.ptx.all(conditions), [], store)
+        b.branch(self.b.all_of(conditions), [], store)
 
     def _keep(
         self, head: Dim, lane_row: Dim, part: Dim, rows: RowState, totals: list[ir.Value], sums: list[ir.Value]
@@ -78,4 +78,4 @@ class Results:
                     b.op("vector.store", (pair, o, b.dim(offset)), attributes={"alignment": alignment})
                 return []
 
-            b.branch(self.ptx.all(self.ptx.within(row, None, p.m)), [], write)
+            b.branch(self.b.all_of(self.ptx.within(row, None, p.m)), [], write)

@@ -17,7 +17,7 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ..matmul.matrix_units import SIDE
 from ..matmul.tile_operands import CHUNK
-from .waves import WaveAttention, element
+from .waves import WaveAttention
 
 TOGETHER = 2  # times 16 columns of V that a lane reads at once: registers for more are needed elsewhere
 
@@ -39,7 +39,7 @@ class SimtAttention(WaveAttention):
 
         start = [zero] * (tiles.fragments * len(groups))
         sums = b.loop_carried("k", 0, tiles.depth // unit.step, start, step, kept=True)
-        return [element(b, x, i) for x in sums for i in range(unit.results)]
+        return [b.extract(x, i) for x in sums for i in range(unit.results)]
 
     def _weights(self, weights: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """Weights to shared memory, as rows of keys."""

@@ -108,7 +108,7 @@ class Softmax:
 
     def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
         """`condition ? yes : no`."""
-        return self.b.value("arith.select", (condition, yes, no), yes.type)
+        return self.b.select(condition, yes, no)
 
     def is_equal(self, x: ir.Value, value: float) -> ir.Value:
         """`x == value`."""
@@ -197,7 +197,7 @@ class Softmax:
             wide = b.value("vector.from_elements", (x, y), ir.VectorType.get([2], b.f32))
             half = b.value("arith.truncf", (wide,), ir.VectorType.get([2], element))
             word = b.value("vector.bitcast", (half,), ir.VectorType.get([1], b.i32))
-            words.append(b.value("vector.extract", (word,), b.i32, static_position=ir.DenseI64ArrayAttr.get([0])))
+            words.append(b.extract(word, 0))
         return words
 
     # -- the end ---------------------------------------------------------------------------------------------------

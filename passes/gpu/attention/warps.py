@@ -163,7 +163,7 @@ class WarpAttention:
             self.k.fill(self.shared, keys * (tile - 1), edge=False)
             return []
 
-        b.branch(self.ptx.compare("slt", self.low, tile), [], following)
+        b.branch(self.b.compare("slt", self.low, tile), [], following)
         warp.commit()
         masked = self._masked(scores, tile)
         after, pairs, all_sums = [], [], []
@@ -190,7 +190,7 @@ class WarpAttention:
         elif not a.causal and divisible(a.product.k, self.tiles.keys):
             found = masked(False)
         else:
-            at_edge, types = self.ptx.compare("sge", tile, self.whole), [self.b.f32] * (size * len(scores))
+            at_edge, types = self.b.compare("sge", tile, self.whole), [self.b.f32] * (size * len(scores))
             found = self.b.branch(at_edge, types, lambda: masked(True), lambda: masked(False))
         return [found[i : i + size] for i in range(0, len(found), size)]
 

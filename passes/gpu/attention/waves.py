@@ -22,9 +22,7 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.loops_builder import LoopsBuilder
 from ..gpu_kernel import GpuKernel
-from ..hopper.ptx import Ptx
 from ..matmul.matrix_units import SIDE, Unit
 from ..matmul.problem import Product, Side
 from ..matmul.tile_operands import CHUNK, TileOperand
@@ -246,7 +244,7 @@ class WaveAttention:
                     if not queries and (k + unit.step) % CROWDED == 0:
                         self.unit.keep_order(self.b)
                 for f, x in enumerate(d):
-                    made[f] += [element(b, x, i) for i in range(unit.results)]
+                    made[f] += [b.extract(x, i) for i in range(unit.results)]
         return [x for row in made for x in row]
 
     def _weights(self, weights: Sequence[ir.Value]) -> list[list[ir.Value]]:
@@ -345,24 +343,16 @@ class WaveAttention:
                     b.op("vector.store", (x, o, at), attributes={"alignment": ir.IntegerAttr.get(b.i64, CHUNK)})
                 return []
 
-            b.branch(self._compare("slt", row, p.m), [], store)
+            b.branch(self.b.compare("slt", row, p.m), [], store)
 
     def _of_row(self, buffer: ir.Value, start: Dim, fragment: int, value: ir.Value) -> None:
         """Store what all lanes of a row know, once, at its place from `start` on."""
         b, row = self.b, self.lane_row + SIDE * fragment
-        first = self._compare("eq", dims.floordiv(dims.symbol("in_wave"), SIDE), 0)
-        inside = b.value("arith.andi", (first, self._compare("slt", row, self.attention.product.m)), b.i1)
+        first = self.b.compare("eq", dims.floordiv(dims.symbol("in_wave"), SIDE), 0)
+        inside = b.value("arith.andi", (first, self.b.compare("slt", row, self.attention.product.m)), b.i1)
 
         def store() -> list[ir.Value]:
             b.op("memref.store", (value, buffer, b.dim(start + row)))
             return []
 
         b.branch(inside, [], store)
-
-    def _compare(self, how: str, x: Dim, y: Dim) -> ir.Value:
-        return Ptx(self.stage).compare(how, x, y)
-
-
-def element(b: LoopsBuilder, vector: ir.Value, i: int) -> ir.Value:
-    """One f32 of a vector."""
-    return b.value("vector.extract", (vector,), b.f32, static_position=ir.DenseI64ArrayAttr.get([i]))

@@ -154,11 +154,11 @@ class FlashAttention:
         b.bind("in_warp", b.dim(dims.mod(dims.symbol("thread"), 32)))
         b.bind("quad", b.dim(dims.mod(dims.symbol("in_warp"), 4)))
         self.own = self.b.bind_unique("own", b.dim(dims.symbol("group") - 1))
-        self.leader = ptx.compare("eq", dims.symbol("in_warp"), 0)
+        self.leader = b.compare("eq", dims.symbol("in_warp"), 0)
         self.described = [Descriptors(ptx, t) for t in (self.q_tile, self.k_tile, self.v_tile)]
         self.q_start = self.described[0].start(64 * ROW_BYTES * self.own)
         if self.in_turns:
-            last = ptx.compare("eq", self.own, self.tiles.consumers - 1)
+            last = b.compare("eq", self.own, self.tiles.consumers - 1)
             b.branch(last, [], lambda: self._pass_turn() or [])
         start = [x for ring in (self.q_ring, self.k_ring, self.v_ring) for x in ring.start(producer=False)]
         self._each_tile("c", start, self._tile)

@@ -20,7 +20,6 @@ from ....dialects.record import TensorType
 from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import TensorGraph
-from ..conditions import less
 from ..gpu_kernel import GpuKernel
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
@@ -110,17 +109,17 @@ class AddedRows:
             place = tuple(ev.ranges.delinearize(t, self.updates))
             index = ev.at(self.index, (*place, *(0 for _ in self.shape[1:])) if self.scatters else place)
             place, ok = checked_place(ev, index, self.rows, not self.scatters, self.check)
-            row = b.value("arith.select", (ok, b.dim(place), b.dim(self.rows)), b.index)
+            row = b.select(ok, place, self.rows)
             return [b.dim(b.bind_unique("row", row) * self.count + t)]
 
         def write() -> list[ir.Value]:
             beyond = lambda: [b.dim(t + self.rows * self.count)]
-            (made,) = b.branch(less(b, t, self.count), [b.index], key, beyond)
+            (made,) = b.branch(b.compare("slt", t, self.count), [b.index], key, beyond)
             made = b.value("arith.index_cast", (made,), self.word)
             b.op("memref.store", (made, stage.scratch[self.keys], b.dim(t)))
             return []
 
-        b.branch(less(b, t, self.padded), [], write)
+        b.branch(b.compare("slt", t, self.padded), [], write)
         stage.finish()
 
     def _sort(self) -> None:
@@ -157,7 +156,7 @@ class AddedRows:
             b.op("memref.store", (mine, stage.scratch[self.tiles], b.dim(first + place)))
             return []
 
-        b.branch(less(b, thread, LANES), [], place)
+        b.branch(b.compare("slt", thread, LANES), [], place)
         stage.finish()
 
     def _merge(self) -> None:
@@ -177,12 +176,11 @@ class AddedRows:
                 offsets = [b.dim(begin + place + (step - 1)) for begin, place in zip(begins, places)]
                 others = [b.value("memref.load", (tiles, at), self.word) for at in offsets]
                 for u, other in enumerate(others):
-                    further = (b.compare("slt", other, mine), b.dim(step), b.dim(0))
-                    further = b.bind_unique("further", b.value("arith.select", further, b.index))
+                    further = b.bind_unique("further", b.select(b.compare("slt", other, mine), step, 0))
                     places[u] = b.bind_unique("place", b.dim(places[u] + further))
             found = b.bind_unique("found", carried[0])
             for number, place in zip(numbers, places):
-                exists = b.value("arith.select", (less(b, number, count), b.dim(place), b.dim(0)), b.index)
+                exists = b.select(b.compare("slt", number, count), place, 0)
                 found = found + b.bind_unique("less", exists)
             return [b.dim(found)]
 

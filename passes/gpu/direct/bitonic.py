@@ -51,8 +51,8 @@ class Bitonic:
     def _step(self, held: Sequence[ir.Value], mask: int, both: bool = False) -> list[ir.Value]:
         """Compare slots whose numbers differ in `mask`; `both` get the less entry."""
         b, count = self.b, len(held)
-        less = lambda x, y: b.value("arith.cmpi", (x, y), b.i1, predicate=b.number(6, b.i64))
-        choose = lambda c, x, y: b.value("arith.select", (c, x, y), x.type)
+        less = lambda x, y: b.compare("ult", x, y)
+        choose = lambda c, x, y: b.select(c, x, y)
         made = list(held)
         if mask < count:
             for r in range(count):
@@ -68,8 +68,6 @@ class Bitonic:
             return [choose(less(x, y), x, y) for x, y in zip(held, others)]
         top = b.constant(1 << lanes.bit_length() - 1, b.index)
         bit = b.value("arith.andi", (self.lane, top), b.index)
-        lower = b.value("arith.cmpi", (bit, b.constant(0, b.index)), b.i1, predicate=b.number(0, b.i64))
-        takes = [
-            b.value("arith.cmpi", (less(x, y), lower), b.i1, predicate=b.number(0, b.i64)) for x, y in zip(held, others)
-        ]
+        lower = b.compare("eq", bit, 0)
+        takes = [b.compare("eq", less(x, y), lower) for x, y in zip(held, others)]
         return [choose(c, x, y) for c, x, y in zip(takes, held, others)]

@@ -14,7 +14,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..conditions import less
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
@@ -54,10 +53,10 @@ def copy_operand(kernel: GpuKernel, x: ir.Value) -> None:
 
             def some() -> list[ir.Value]:
                 for w in places:
-                    b.branch(less(b, w, vectors), [], lambda w=w: move([w]))
+                    b.branch(b.compare("slt", w, vectors), [], lambda w=w: move([w]))
                 return []
 
-            b.branch(less(b, places[-1], vectors), [], lambda: move(places), some)
+            b.branch(b.compare("slt", places[-1], vectors), [], lambda: move(places), some)
         return []
 
     apart = _apart(stage, x)

@@ -120,6 +120,6 @@ class Scan:
         b, earlier, everything = self.b, self.neutral, self.neutral
         for number, value in enumerate(parts):
             is_earlier = b.compare("slt", number, mine)
-            earlier = b.value("arith.select", (is_earlier, self.both(earlier, value), earlier), self.acc)
+            earlier = b.select(is_earlier, self.both(earlier, value), earlier)
             everything = self.both(everything, value)
         return earlier, everything

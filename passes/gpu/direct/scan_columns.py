@@ -16,7 +16,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..conditions import under
 from ..gpu_kernel import GpuKernel
 from ..thread_values import ThreadValues
 from .scan import OPS, Scan
@@ -84,7 +83,7 @@ class ColumnScan(Scan):
             b.op("memref.store", (total, totals, b.dim(chunk * self.count + self.column)))
             return []
 
-        under(b, [self.exists, b.compare("eq", self.segment, 0)], store)
+        b.under([self.exists, b.compare("eq", self.segment, 0)], store)
 
     def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
         def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:

@@ -125,7 +125,7 @@ class RowScan(Scan):
         if self.width == 1:
             return [self.widened(value)]
         vector = ev.vector(value)
-        return [self.widened(self._extract(vector, k)) for k in range(self.width)]
+        return [self.widened(self.b.extract(vector, k)) for k in range(self.width)]
 
     def _write(self, w: Dim, values: list[ir.Value]) -> list[ir.Value]:
         ev, flat = self._evaluator(w)
@@ -136,9 +136,6 @@ class RowScan(Scan):
             ev.store(buffer, flat, made)
         return []
 
-    def _extract(self, vector: ir.Value, k: int) -> ir.Value:
-        return self.b.value("vector.extract", (vector,), self.element, static_position=ir.DenseI64ArrayAttr.get([k]))
-
     # -- threads ---------------------------------------------------------------------------------------------------
     def _lanes(self, total: ir.Value) -> tuple[ir.Value, ir.Value]:
         """What the lanes before this one have, and what all lanes of its wave have."""
@@ -147,7 +144,7 @@ class RowScan(Scan):
             other = shuffle_xor(b, total, distance)
             bit = b.value("arith.andi", (self.lane, b.constant(distance, b.index)), b.index)
             after = b.compare("ne", bit, 0)
-            before = b.value("arith.select", (after, self.both(other, before), before), self.acc)
+            before = b.select(after, self.both(other, before), before)
             total, distance = self.both(total, other), 2 * distance
         return before, total
 

@@ -14,7 +14,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..conditions import less
 from ..thread_values import ThreadValues
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class SortedSums:
         self.ev = ThreadValues(stage, Ranges({"w": self.vectors}), self.width)
         self.flat = self.ev.flat(w)
         self.rest = tuple(self.ev.ranges.delinearize(self.flat, self.added.shape[1:]))
-        b.branch(less(b, w, self.vectors), [], body)
+        b.branch(b.compare("slt", w, self.vectors), [], body)
         stage.finish()
 
     # -- the stages ------------------------------------------------------------------------------------------------
@@ -69,7 +68,7 @@ class SortedSums:
             for (new, _), value in zip(keys, values):
                 ends = b.compare("ne", new, row)
                 b.branch(ends, [], lambda row=row, total=total: self._flush(row, total, before, after))
-                total = b.value("arith.select", (ends, value, self._plus(total, value)), self.acc)
+                total = b.select(ends, value, self._plus(total, value))
                 row = b.dim(new)
             return [total, row]
 
@@ -84,7 +83,7 @@ class SortedSums:
         from_before, goes_on = b.compare("eq", row, before), b.compare("eq", row, after)
 
         def part() -> list[ir.Value]:
-            slot = b.value("arith.select", (from_before, b.dim(0), b.dim(1)), b.index)
+            slot = b.select(from_before, 0, 1)
             self.ev.store(self._parts(), self._place(self.chunk, b.bind_unique("slot", slot)), total)
             return []
 
@@ -92,7 +91,7 @@ class SortedSums:
             is_part = b.value("arith.ori", (from_before, goes_on), b.i1)
             return b.branch(is_part, [], part, lambda: self._write(number, total))
 
-        return b.branch(less(b, number, self.added.rows), [], known)
+        return b.branch(b.compare("slt", number, self.added.rows), [], known)
 
     def _join(self) -> list[ir.Value]:
         b = self.b
@@ -101,7 +100,7 @@ class SortedSums:
         row = b.dim(number)
         begins, goes_on = b.compare("ne", row, before), b.compare("eq", row, after)
         both = b.value("arith.andi", (begins, goes_on), b.i1)
-        both = b.value("arith.andi", (both, less(b, number, self.added.rows)), b.i1)
+        both = b.value("arith.andi", (both, b.compare("slt", number, self.added.rows)), b.i1)
         return b.branch(both, [], lambda: self._write(number, self._joined(row)))
 
     def _joined(self, row: ir.Value) -> ir.Value:
@@ -118,8 +117,8 @@ class SortedSums:
             for u in range(UNROLL):
                 at = b.bind_unique("at", b.dim(dims.dim_min(chunk + u, self.chunks - 1)))
                 here = b.compare("eq", self._key(at * CHUNK)[0], row)
-                here = b.value("arith.andi", (here, less(b, chunk + u, self.chunks)), b.i1)
-                part = b.value("arith.select", (here, self._part(at, 0), self._zero()), self.acc)
+                here = b.value("arith.andi", (here, b.compare("slt", chunk + u, self.chunks)), b.i1)
+                part = b.select(here, self._part(at, 0), self._zero())
                 total = self._plus(total, part)
             b.op("scf.yield", [total, b.dim(chunk + UNROLL), here])
         return op.results[0]
@@ -141,8 +140,8 @@ class SortedSums:
         begin, end = self.chunk * CHUNK, self.chunk * CHUNK + CHUNK
         before = b.dim(self._key(dims.dim_max(begin - 1, 0))[0])
         after = b.dim(self._key(dims.dim_min(end, last))[0])
-        choose = lambda ok, row: b.value("arith.select", (ok, row, b.constant(-1, b.index)), b.index)
-        return choose(less(b, 0, self.chunk), before), choose(less(b, end, self.added.padded), after)
+        choose = lambda ok, row: b.select(ok, row, -1)
+        return choose(b.compare("slt", 0, self.chunk), before), choose(b.compare("slt", end, self.added.padded), after)
 
     # -- values ----------------------------------------------------------------------------------------------------
     def _update(self, t: Dim) -> ir.Value:

@@ -17,7 +17,6 @@ from ....dialects.families.sorting import takes_long_rows
 from ....dialects.mlir_ops import attributes_of
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import TensorGraph
-from ..conditions import all_of, less
 from ..gpu_kernel import GpuKernel
 from ..thread_values import ThreadValues
 from .bitonic import WARP, Bitonic
@@ -81,7 +80,7 @@ class TopLongRows:
         held: list[ir.Value] = []
         for r in range(HELD):
             at = b.bind_unique("at", b.dim(first + r * threads))
-            held += b.branch(less(b, at, left), [self.word], lambda at=at: entry(at), lambda: [none])
+            held += b.branch(b.compare("slt", at, left), [self.word], lambda at=at: entry(at), lambda: [none])
         held = self.network.merge(self.network.sort(held, self.kept), self.kept, WARP * HELD)
         room = self._share(held, threads // WARP)
         end = self.count if to < 0 else self.kept
@@ -95,7 +94,7 @@ class TopLongRows:
                 b.op("memref.store", (made, stage.scratch[to], b.dim(block * self.kept + at)))
                 return []
 
-            b.branch(less(b, at, end), [], store)
+            b.branch(b.compare("slt", at, end), [], store)
         stage.finish()
 
     def _share(self, held: list[ir.Value], warps: int) -> ir.Value:
@@ -103,8 +102,8 @@ class TopLongRows:
         b, kept = self.b, self.kept
         while True:
             room = self.stage.shared(self.word, warps * kept)
-            is_mine = less(b, self.lane, max(1, kept // HELD))
-            is_mine = all_of(b, [is_mine, less(b, self.warp, warps)])
+            is_mine = b.compare("slt", self.lane, max(1, kept // HELD))
+            is_mine = b.all_of([is_mine, b.compare("slt", self.warp, warps)])
             places = [b.dim(self.warp * kept + self.lane * HELD + r) for r in range(HELD)]
 
             def put(
@@ -133,4 +132,4 @@ class TopLongRows:
             return self.network.merge(read, self.kept, slots)
 
         none = b.constant(NONE, self.word)
-        return b.branch(less(b, self.warp, warps), types, merge, lambda: [none] * HELD), warps
+        return b.branch(b.compare("slt", self.warp, warps), types, merge, lambda: [none] * HELD), warps

@@ -18,7 +18,6 @@ from ....dialects.mlir_ops import attributes_of
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import TensorGraph
 from ..block_reduce import shuffle_xor
-from ..conditions import less
 from ..gpu_kernel import GpuKernel
 from ..thread_values import ThreadValues
 from .row_entries import NONE, RowEntries, operand_type
@@ -60,21 +59,18 @@ class TopRows:
             found = reduce(self._least, left)
             for k in range(LANES.bit_length() - 1):
                 found = self._least(found, shuffle_xor(b, found, 1 << k))
-            left = [self._choose(b.compare("eq", e, found), none, e) for e in left]
-            return [*left, self._choose(b.compare("eq", lane, round), found, mine)]
+            left = [self.b.select(b.compare("eq", e, found), none, e) for e in left]
+            return [*left, self.b.select(b.compare("eq", lane, round), found, mine)]
 
         *_, mine = b.loop_carried("round", 0, self.count, [*entries, none], one)
-        is_one = b.value("arith.andi", (less(b, number, self.rows), less(b, lane, self.count)), b.i1)
+        is_one = b.value("arith.andi", (b.compare("slt", number, self.rows), b.compare("slt", lane, self.count)), b.i1)
         b.branch(is_one, [], lambda: self.held.store(mine, row * self.count + lane))
         stage.finish()
 
     def _entry(self, at: dims.Dim, none: ir.Value) -> ir.Value:
         """The entry of this row's element `at`; `none` beyond its end."""
         place = self.b.bind_unique("at", self.b.dim(dims.dim_min(at, self.length - 1)))
-        return self._choose(less(self.b, at, self.length), self.held.entry(place), none)
+        return self.b.select(self.b.compare("slt", at, self.length), self.held.entry(place), none)
 
     def _least(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return self.b.value("arith.minui", (x, y), x.type)
-
-    def _choose(self, condition: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
-        return self.b.value("arith.select", (condition, x, y), x.type)

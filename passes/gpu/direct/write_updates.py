@@ -20,7 +20,6 @@ from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE, Check
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.kernel_functions import strings
-from ..conditions import less, under
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
@@ -83,7 +82,7 @@ class Updates:
             self._write(stage, ThreadValues(stage, Ranges({"w": vectors}), width))
             return []
 
-        b.branch(less(b, w, vectors), [], inside)
+        b.branch(b.compare("slt", w, vectors), [], inside)
         stage.finish()
 
     def _write(self, stage: GpuStage, ev: ThreadValues) -> None:
@@ -97,7 +96,7 @@ class Updates:
                 ev.store(buffer, offset, value)
             return []
 
-        under(stage.b, conditions, store)
+        stage.b.under(conditions, store)
 
     def _width(self, total: Dim) -> int:
         """Neighbouring elements that a thread writes at once."""
@@ -194,7 +193,7 @@ def checked_place(
     b = ev.b
     at, end, zero = b.value("arith.index_cast", (index,), b.index), b.dim(size), b.dim(0)
     if wrap:
-        at = b.value("arith.select", (b.compare("slt", at, zero), b.binary("arith.addi", at, end), at), b.index)
+        at = b.select(b.compare("slt", at, zero), b.binary("arith.addi", at, end), at)
     place = b.bind_unique("place", at)
     ev.ranges.add(str(place), size)
     ok = b.compare("ult", at, end)  # unsigned: neither negative nor beyond the end

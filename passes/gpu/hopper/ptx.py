@@ -59,10 +59,10 @@ class Ptx:
             bit = b.value("arith.andi", (quad, b.constant(distance, b.i32)), b.i32)
             odd = b.compare("ne", bit, b.constant(0, b.i32))
             for x, y in pairs:
-                sent = self.shuffle("bfly", b.value("arith.select", (odd, w[x], w[y]), b.i32), distance)
+                sent = self.shuffle("bfly", b.select(odd, w[x], w[y]), distance)
                 w[x], w[y] = (
-                    b.value("arith.select", (odd, sent, w[x]), b.i32),
-                    b.value("arith.select", (odd, w[y], sent), b.i32),
+                    b.select(odd, sent, w[x]),
+                    b.select(odd, w[y], sent),
                 )
         return w
 

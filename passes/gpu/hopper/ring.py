@@ -71,6 +71,6 @@ class Ring:
         one, count = b.constant(1, b.index), b.constant(self.stages, b.index)
         following = b.value("arith.addi", (stage, one), b.index)
         last = b.compare("eq", following, count)
-        wrapped = b.value("arith.select", (last, b.constant(0, b.index), following), b.index)
+        wrapped = b.select(last, 0, following)
         turned = b.value("arith.xori", (phase, b.value("arith.extui", (last,), b.i32)), b.i32)
         return [wrapped, turned]

@@ -32,7 +32,7 @@ def specialise(
     b.bind("first", stage.block())
     b.bind("grid", b.value("gpu.grid_dim", (), b.index, dimension=b.attribute("#gpu<dim x>")))
     b.bind("group", ptx.warpgroup())
-    one = ptx.compare("eq", dims.symbol("thread"), 0)
+    one = b.compare("eq", dims.symbol("thread"), 0)
     fewer, more = registers
 
     def initialise() -> list[ir.Value]:
@@ -56,5 +56,5 @@ def specialise(
     b.branch(one, [], initialise)
     stage.barrier()
     b.op("nvvm.griddepcontrol", (), attributes={"kind": b.attribute("#nvvm<grid_dep_action wait>")})
-    b.branch(ptx.compare("eq", dims.symbol("group"), 0), [], copy, compute)
+    b.branch(b.compare("eq", dims.symbol("group"), 0), [], copy, compute)
     stage.finish()

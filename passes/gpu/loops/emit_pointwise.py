@@ -24,7 +24,6 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ...loops.loop_nest import Space
 from ...loops.tensor_graph import TensorGraph
-from ..conditions import all_of, less
 from ..gpu_kernel import GpuKernel
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
@@ -181,17 +180,17 @@ class _Pointwise:
         if not conditions:
             self._whole(every)
         else:
-            self.b.branch(all_of(self.b, conditions), [], lambda: self._whole(every), self._pieces())
+            self.b.branch(self.b.all_of(conditions), [], lambda: self._whole(every), self._pieces())
         self.stage.finish()
 
     # -- conditions ------------------------------------------------------------------------------------------------
     def _is_whole(self, u: int) -> ir.Value:
-        return less(self.b, self.vectors[u], dims.floordiv(self.positions.numel, self.width))
+        return self.b.compare("slt", self.vectors[u], dims.floordiv(self.positions.numel, self.width))
 
     def _in_one_row(self, u: int) -> list[ir.Value]:
         """Where vector `u` lies in one row, and all of its lanes decide alike."""
         b, lane = self.b, LANE
-        conditions = [less(self.b, self.b.dim(dims.symbol(f"c{u}")), self.positions.length - (self.width - 1))]
+        conditions = [self.b.compare("slt", self.b.dim(dims.symbol(f"c{u}")), self.positions.length - (self.width - 1))]
         for condition in dict.fromkeys(self.positions.probe(u).conditions):
             if dims.linear_coefficient(condition, lane) == 0:
                 continue

@@ -18,7 +18,6 @@ from ....dialects.dims import Dim
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import Generic, TensorGraph
-from ..conditions import under
 from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
@@ -225,5 +224,5 @@ class _Made:
 def _write(made: list[_Made], inside: ir.Value | None) -> None:
     """Store what has been made, under its masks; empties the list."""
     for m in made:
-        under(m.values.b, (m.mask, inside), m.store)
+        m.values.b.under((m.mask, inside), m.store)
     made.clear()

@@ -10,7 +10,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..conditions import under
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..probe import Probe
 from ..thread_values import ThreadValues
@@ -86,7 +85,7 @@ class ReductionStages:
                 ev.store(stage.outputs[i], flat, value)
             return []
 
-        under(stage.b, conditions, store)
+        stage.b.under(conditions, store)
 
     def keep(
         self, ev: ThreadValues, buffers: list[int], values: list[Any], offset: Dim, conditions: list[ir.Value | None]
@@ -99,7 +98,7 @@ class ReductionStages:
                 ev.store(stage.scratch[buffer], offset, to_scratch(ev, value, stage.scratch[buffer]))
             return []
 
-        under(stage.b, conditions, store)
+        stage.b.under(conditions, store)
 
 
 def is_first(stage: GpuStage, lane: ir.Value) -> ir.Value:

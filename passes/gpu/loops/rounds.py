@@ -10,7 +10,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.loops_builder import LoopsBuilder
-from ..conditions import less
 
 Step = Callable[[Dim, list[Any]], list[Any]]  # the accumulators after an element
 
@@ -42,7 +41,7 @@ def rounds(
             carried = kept(b, mask, body(dims.symbol(n), carried), carried)
         return carried
 
-    return b.branch(less(b, rest, end), [m.type for m in made], fewer, lambda: made)
+    return b.branch(b.compare("slt", rest, end), [m.type for m in made], fewer, lambda: made)
 
 
 def whole_rounds(
@@ -92,11 +91,11 @@ def rest_names(name: str, unroll: int) -> list[str]:
 
 def masked(b: LoopsBuilder, name: str, at: ir.Value, end: ir.Value, instead: ir.Value) -> ir.Value:
     """Bind symbol `name` to `at`, or to `instead` where that is not before `end`; returns where it is."""
-    inside = less(b, at, end)
-    b.bind(name, b.value("arith.select", (inside, at, instead), b.index))
+    inside = b.compare("slt", at, end)
+    b.bind(name, b.select(inside, at, instead))
     return inside
 
 
 def kept(b: LoopsBuilder, mask: ir.Value, made: Sequence[Any], before: Sequence[Any]) -> list[Any]:
     """`made` where the mask is, elsewhere `before`."""
-    return [b.value("arith.select", (mask, x, a), a.type) for x, a in zip(made, before)]
+    return [b.select(mask, x, a) for x, a in zip(made, before)]

@@ -78,7 +78,7 @@ def _earlier(ev: ThreadValues, element: Sequence[ir.Value], best: ir.Value, at: 
         nan = b.compare("uno", v, v)
         same = b.value("arith.ori", (equal, nan), i1)
     position = b.value("arith.trunci", (here,), at.type)
-    return [b.value("arith.select", (same, position, at), at.type)]
+    return [b.select(same, position, at)]
 
 
 def _element(type: ir.Type) -> ir.Type:

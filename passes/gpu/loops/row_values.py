@@ -38,7 +38,7 @@ class Piece:
         """Accumulators: `made`, or those `before` where the row has no such elements."""
         if self.mask is None:
             return made
-        return [self.values.b.value("arith.select", (self.mask, x, a), a.type) for x, a in zip(made, before)]
+        return [self.values.b.select(self.mask, x, a) for x, a in zip(made, before)]
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Row:
             mask = None
             if (u + 1) * self.threads > least:
                 mask = b.compare("ult", at, self.vectors)
-                at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
+                at = b.select(mask, at, 0)
             self.masks.append(mask)
             b.bind(name, at)
 

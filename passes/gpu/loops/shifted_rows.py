@@ -55,9 +55,9 @@ class ShiftedRow(Row):
         b, lane = self.stage.b, self.lane
         before = b.compare("slt", lane, self.skipped)
         after = b.binary("arith.addi", lane, b.dim(self.values.width * self.vectors))
-        column = b.value("arith.select", (before, lane, after), b.index)
+        column = b.select(before, lane, after)
         inside = b.compare("slt", column, self.length)
-        b.bind("e", b.value("arith.select", (inside, column, b.constant(0, b.index)), b.index))
+        b.bind("e", b.select(inside, column, 0))
         return inside
 
     def column(self, ev: ThreadValues, name: str) -> Dim:

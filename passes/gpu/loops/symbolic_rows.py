@@ -17,7 +17,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.tensor_graph import TensorGraph
-from ..conditions import less
 from ..gpu_kernel import GpuKernel
 from ..probe import MOST_LANES
 from .emit_rows import SHIFTED_ROW, RowStage, row_width, shifted_form
@@ -76,7 +75,7 @@ class _Blocks:
         if shifted is None:
             return rows.write(given, 0)
         size, least = b.dim(given.plan.length), b.constant(SHIFTED_ROW, b.index)
-        fits = b.value("arith.andi", (less(b, least, size), _fits(rows, shifted, held)), b.i1)
+        fits = b.value("arith.andi", (b.compare("slt", least, size), _fits(rows, shifted, held)), b.i1)
         unroll = -(-held // shifted.width)
         return b.branch(fits, [], lambda: rows.write(shifted, unroll), lambda: rows.write(given, 0))
 

@@ -17,7 +17,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..conditions import less, under
 from ..gpu_kernel import element_bytes
 from ..lane_places import LANE
 from ..thread_values import ThreadValues
@@ -85,7 +84,7 @@ class TileStores:
         ev.column, ev.position = column, ev.flat(w)
         for u in range(self._rows()):
             ok = self._take(ev, u)
-            under(self.b, [c for c in (ok, fits) if c is not None], self._made(ev))
+            self.b.under((ok, fits), self._made(ev))
 
     def _rows(self) -> int:
         """How many rows a thread takes a vector of."""
@@ -155,7 +154,7 @@ class ShiftedStores(TileStores):
             def store(ev: TileValues = ev, place: Dim = place, whole: ir.Value = whole) -> list[ir.Value]:
                 return b.branch(whole, [], lambda: self._made(ev)(), lambda: self._one_by_one(ev, place))
 
-            under(self.b, [c for c in (ok, own) if c is not None], store)
+            self.b.under((ok, own), store)
 
     def _place(self, ev: TileValues, u: int) -> Dim:
         """Where this thread's vector of the row is along last, as a symbol; it is aligned in the results."""
@@ -201,9 +200,9 @@ class RunStores(TileStores):
         for u in range(-(-count // self.stage.threads)):
             number = b.binary("arith.addi", self.stage.thread(), b.constant(u * self.stage.threads, b.index))
             w = b.bind_unique("w", number)
-            own = [] if (u + 1) * self.stage.threads <= count else [less(self.b, number, count)]
-            inside = [] if block.covered[block.cross.name] else [less(self.b, number, end)]
-            under(self.b, [*own, *inside], lambda w=w: self._vector(w, length))
+            own = [] if (u + 1) * self.stage.threads <= count else [self.b.compare("slt", number, count)]
+            inside = [] if block.covered[block.cross.name] else [self.b.compare("slt", number, end)]
+            self.b.under([*own, *inside], lambda w=w: self._vector(w, length))
 
     def _vector(self, w: Dim, length: int) -> list[ir.Value]:
         """Store vector `w` of the run: its first lane is `column` of `row`, and the last ones may be in the next row."""
@@ -213,9 +212,9 @@ class RunStores(TileStores):
         lanes: list[list[ir.Value]] = []
         for k in range(width):
             at = b.binary("arith.addi", column, b.constant(k, b.index))
-            after = less(self.b, b.constant(length - 1, b.index), at)
+            after = self.b.compare("slt", b.constant(length - 1, b.index), at)
             back = b.binary("arith.subi", at, b.constant(length, b.index))
-            at = b.value("arith.select", (after, back, at), b.index)
+            at = b.select(after, back, at)
             place = b.binary("arith.addi", b.dim(row), b.value("arith.index_castui", (after,), b.index))
             cross = b.bind_unique(block.cross.name, b.binary("arith.addi", b.dim(block.top), place))
             lanes.append(self._computed(self._single(place, cross, at, at))[1])

@@ -93,7 +93,7 @@ class Block:
             return position, None
         b = self.stage.b
         ok = b.compare("ult", position, loop.extent)
-        return b.value("arith.select", (ok, position, b.constant(0, b.index)), b.index), ok
+        return b.select(ok, position, 0), ok
 
     def deal(self, lanes: int) -> tuple[ir.Value, ir.Value]:
         """This thread's place among `lanes` side by side, and its row."""

@@ -18,7 +18,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..conditions import less
 from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import divisible
 from ..thread_values import ThreadValues
@@ -72,7 +71,7 @@ class DepthwiseConv:
         if isinstance(self.count, int) and self.count % THREADS == 0:
             write()
         else:
-            b.branch(less(self.b, thread, self.count), [], write)
+            b.branch(self.b.compare("slt", thread, self.count), [], write)
         self.stage.finish()
 
     def _sums(self, ev: ThreadValues, outer: Sequence[Dim], run: Dim, vector: Dim) -> list[ir.Value]:
@@ -136,7 +135,7 @@ class DepthwiseConv:
                 return []
 
             if ragged and o:
-                self.b.branch(less(self.b, column, last.out), [], write)
+                self.b.branch(self.b.compare("slt", column, last.out), [], write)
             else:
                 write()
 
@@ -159,7 +158,7 @@ class DepthwiseConv:
         paired = self.width > 1 and element_bytes(self.stored) == 2
         if paired:
             value = b.value("vector.bitcast", (value,), ir.VectorType.get([self.width // 2], b.i32))
-        value = b.value("arith.select", (condition, value, b.constant(0, value.type)), value.type)
+        value = b.select(condition, value, b.constant(0, value.type))
         return b.value("vector.bitcast", (value,), type) if paired else value
 
     def _narrow(self, value: ir.Value) -> ir.Value:

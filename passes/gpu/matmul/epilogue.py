@@ -147,7 +147,7 @@ class Epilogue:
     def _word(self, pair: ir.Value) -> ir.Value:
         """Two 16-bit elements as an i32."""
         word = self.b.value("vector.bitcast", (pair,), ir.VectorType.get([1], self.b.i32))
-        return self.b.value("vector.extract", (word,), self.b.i32, static_position=ir.DenseI64ArrayAttr.get([0]))
+        return self.b.extract(word, 0)
 
     def _eight(self, words: Sequence[ir.Value], like: ir.Value) -> ir.Value:
         """Four i32 as eight of the 16-bit elements of tensor `like`."""
@@ -221,9 +221,7 @@ class Epilogue:
             self._write(2, place, h, pair)
             return
         for e in range(2):
-            position = ir.DenseI64ArrayAttr.get([e])
-            one = self.b.value("vector.extract", (pair,), self.element, static_position=position)
-            self._write(1, 2 * place + e, h, one)
+            self._write(1, 2 * place + e, h, self.b.extract(pair, e))
 
     def _write(self, width: int, place: Dim, h: int, value: ir.Value) -> None:
         """Evaluate and store the outputs at vector `place` of row `h`."""
@@ -237,7 +235,7 @@ class Epilogue:
         if not conditions:
             do()
             return
-        self.b.branch(self.ptx.all(conditions), [], lambda: do() or [])
+        self.b.branch(self.b.all_of(conditions), [], lambda: do() or [])
 
     def _conditions(self, row: Dim, position: Dim, width: int) -> list[ir.Value]:
         """That vector `position` of `row` is written."""

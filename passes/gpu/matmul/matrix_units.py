@@ -143,9 +143,9 @@ class Interleaved(Unit):
         upper = b.compare("uge", lane, SIDE)
         element, words = ir.VectorType(values.type).element_type, self.results // 2
         own = b.value("vector.bitcast", (values,), ir.VectorType.get([words], b.i32))
-        kept = [_element(b, own, i) for i in range(words)]
+        kept = [b.extract(own, i) for i in range(words)]
         others = [shuffle_xor(b, x, SIDE) for x in kept]
-        choose = lambda yes, no: b.value("arith.select", (upper, yes, no), yes.type)
+        choose = lambda yes, no: b.select(upper, yes, no)
         both = [choose(o, k) for o, k in zip(others, kept)] + [choose(k, o) for o, k in zip(others, kept)]
         made = b.value("vector.from_elements", both, ir.VectorType.get([2 * words], b.i32))
         return b.value("vector.bitcast", (made,), ir.VectorType.get([self.read], element))
@@ -162,12 +162,12 @@ class MultiplyAdd(Unit):
         row = b.binary("arith.muli", group, b.constant(self.results, b.index))
         loaded = [load(row, first, i, self.read) for i in range(self.results)]
         element = ir.VectorType(loaded[0].type).element_type
-        turned = [_element(b, v, k) for k in range(self.read) for v in loaded]  # [k][column]
+        turned = [b.extract(v, k) for k in range(self.read) for v in loaded]  # [k][column]
         return b.value("vector.from_elements", turned, ir.VectorType.get([len(turned)], element))
 
     def multiply(self, b: LoopsBuilder, d: ir.Value, rows: ir.Value, columns: ir.Value) -> ir.Value:
         for k in range(self.read):
-            factor = b.value("vector.broadcast", (_element(b, rows, k),), d.type)
+            factor = b.value("vector.broadcast", (b.extract(rows, k),), d.type)
             d = b.value("math.fma", (factor, _part(b, columns, k * self.results, self.results), d), d.type)
         return d
 
@@ -215,16 +215,11 @@ def _through_nothing(b: LoopsBuilder, x: ir.Value, registers: str) -> ir.Value:
     return b.op("llvm.inline_asm", (x,), [x.type], attributes).result
 
 
-def _element(b: LoopsBuilder, vector: ir.Value, k: int) -> ir.Value:
-    position = ir.DenseI64ArrayAttr.get([k])
-    return b.value("vector.extract", (vector,), ir.VectorType(vector.type).element_type, static_position=position)
-
-
 def _part(b: LoopsBuilder, vector: ir.Value, first: int, count: int) -> ir.Value:
     """Elements `first .. first + count` of a vector; a scalar where that is one."""
     type = ir.VectorType(vector.type)
     if count == 1:
-        return _element(b, vector, first)
+        return b.extract(vector, first)
     if count == type.shape[0]:
         return vector
     taken = ir.DenseI64ArrayAttr.get(list(range(first, first + count)))

@@ -37,7 +37,7 @@ class MmaSync(Unit):
     def multiply(self, b: LoopsBuilder, d: ir.Value, rows: ir.Value, columns: ir.Value) -> ir.Value:
         element = str(ir.VectorType(rows.type).element_type)
         a, c = self._words(b, rows), self._words(b, columns)  # words 0 .. 3 of row l / 4, 4 .. 7 of row l / 4 + 8
-        sums = [_extract(b, d, i) for i in range(EIGHT)]
+        sums = [b.extract(d, i) for i in range(EIGHT)]
         for t in range(2):
             for k in (0, 2):
                 left = (a[k], a[4 + k], a[k + 1], a[5 + k])
@@ -47,12 +47,12 @@ class MmaSync(Unit):
 
     def in_order(self, b: LoopsBuilder, lane: ir.Value, d: ir.Value) -> ir.Value:
         """A lane gets the pairs of one row and eight columns: a transpose of 4 x 4 pairs in each four lanes."""
-        pairs = [[_extract(b, d, 4 * t + 2 * h + e) for e in range(2)] for h in range(2) for t in range(2)]
+        pairs = [[b.extract(d, 4 * t + 2 * h + e) for e in range(2)] for h in range(2) for t in range(2)]
         quad = self._quad(b, lane)
         for distance, exchanged in ((1, ((0, 1), (2, 3))), (2, ((0, 2), (1, 3)))):
             bit = b.value("arith.andi", (quad, b.constant(distance, b.index)), b.index)
             odd = b.compare("ne", bit, 0)
-            choose = lambda yes, no, odd=odd: b.value("arith.select", (odd, yes, no), yes.type)
+            choose = lambda yes, no, odd=odd: b.select(odd, yes, no)
             for x, y in exchanged:
                 for e in range(2):
                     p, q = pairs[x][e], pairs[y][e]
@@ -72,12 +72,7 @@ class MmaSync(Unit):
 
     def _words(self, b: LoopsBuilder, vector: ir.Value) -> list[ir.Value]:
         words = b.value("vector.bitcast", (vector,), ir.VectorType.get([self.read], b.i32))
-        return [_extract(b, words, i) for i in range(self.read)]
-
-
-def _extract(b: LoopsBuilder, vector: ir.Value, i: int) -> ir.Value:
-    element = ir.VectorType(vector.type).element_type
-    return b.value("vector.extract", (vector,), element, static_position=ir.DenseI64ArrayAttr.get([i]))
+        return b.elements(words)
 
 
 MMA_SYNC = MmaSync("nvvm.mma.sync", k=16, read=8, step=32, results=8, scalars=False)

@@ -121,7 +121,7 @@ class MultistageProduct:
         b, size = self.b, self.tiles.stage_bytes
         last = b.compare("eq", stage, (self.tiles.stages - 1) * size)
         following = b.value("arith.addi", (stage, b.constant(size, b.index)), b.index)
-        return b.value("arith.select", (last, b.constant(0, b.index), following), b.index)
+        return b.select(last, 0, following)
 
     def _copy(self, copies: Sequence[tuple[StagedTile, int]], number: Dim, high: Dim, stage: Dim) -> None:
         """Begin some of a thread's copies of part `number` of K, if there is one."""
@@ -132,7 +132,7 @@ class MultistageProduct:
             return []
 
         if copies:
-            self.b.branch(self.ptx.compare("slt", number, high), [], begin)
+            self.b.branch(self.b.compare("slt", number, high), [], begin)
 
     def _arrive(self) -> None:
         """Wait until the oldest part under way is there for all threads."""

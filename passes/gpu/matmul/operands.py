@@ -24,7 +24,6 @@ from ....dialects.dims import Dim
 from ....dialects.dtypes import FLOAT8
 from ....dialects.families.channels_last_conv import LONGEST_PATCH
 from ...loops.index_algebra import Ranges
-from ..conditions import less
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
 from ..hopper.tma import Matrix, find_matrix
@@ -239,11 +238,11 @@ def _emit_copy(
     def inside() -> list[ir.Value]:
         if divisible(inner, width):
             return whole()
-        full = less(stage.b, width * w + (width - 1), inner)
+        full = stage.b.compare("slt", width * w + (width - 1), inner)
         b.branch(full, [], whole, rest)
         return []
 
-    b.branch(less(stage.b, flat, total), [], inside)
+    b.branch(stage.b.compare("slt", flat, total), [], inside)
     stage.finish()
 
 
@@ -264,7 +263,7 @@ def _emit_turn(
     first_row = side_of_tile * dims.mod(block, row_tiles)
     first_k = side_of_tile * dims.mod(dims.floordiv(block, row_tiles), k_tiles)
     b.bind("outer", b.dim(first_row + dims.mod(thread, side_of_tile)))
-    exists = less(stage.b, dims.symbol("outer"), rows)
+    exists = stage.b.compare("slt", dims.symbol("outer"), rows)
     read_values = []  # all of them before the first store: no load moves up past one
     for turn in range(side_of_tile // across):
         place = dims.floordiv(thread, side_of_tile) + across * turn
@@ -274,7 +273,7 @@ def _emit_turn(
             ranges = Ranges({"batch": batches, "outer": rows, str(at): k})
             return [_value(ThreadValues(stage, ranges, 1), side, False, at)]
 
-        inside = b.value("arith.andi", (exists, less(stage.b, at, k)), b.i1)
+        inside = b.value("arith.andi", (exists, stage.b.compare("slt", at, k)), b.i1)
         value = b.branch(inside, [b.f32], read, lambda: [b.constant(0.0, b.f32)])[0]
         read_values.append((value, place * (side_of_tile + 1) + dims.mod(thread, side_of_tile)))
     for value, offset in read_values:
@@ -294,7 +293,9 @@ def _emit_turn(
             ev.store(stage.scratch[number], i * batches * rows * pitch + ev.flat(start), part)
         return []
 
-    inside = b.value("arith.andi", (less(stage.b, first_row + row, rows), less(stage.b, first_k + depth, k)), b.i1)
+    inside = b.value(
+        "arith.andi", (stage.b.compare("slt", first_row + row, rows), stage.b.compare("slt", first_k + depth, k)), b.i1
+    )
     b.branch(inside, [], write)
     stage.finish()
 
@@ -318,10 +319,10 @@ def _planes(ev: ThreadValues, value: ir.Value) -> list[ir.Value]:
     rounded = cut(b.value("arith.addi", (bits, number(0x1000)), i32))
     quiet = b.value("arith.ori", (bits, number(0x400000)), i32)  # a NaN stays one without its low bits
     nan = b.compare("ugt", size, number(0x7F800000))
-    kept = cut(b.value("arith.select", (nan, quiet, bits), i32))
-    high = b.value("arith.select", (below(0x7F7FF000), rounded, kept), f32)  # beyond, rounding up would overflow
+    kept = cut(b.select(nan, quiet, bits))
+    high = b.select(below(0x7F7FF000), rounded, kept)  # beyond, rounding up would overflow
     zero = b.constant(0.0, f32)
     rest = b.value("arith.bitcast", (b.value("arith.subf", (value, high), f32),), i32)
     low = cut(b.value("arith.addi", (rest, number(0x1000)), i32))
-    select = lambda x: b.value("arith.select", (finite, x, zero), f32)
+    select = lambda x: b.select(finite, x, zero)
     return [high, select(high), select(low)]

@@ -57,19 +57,15 @@ def _element(ev: ThreadValues, image: PatchRows, k: int, zero: ir.Value) -> ir.V
     if not inside:
         return value
     exists = ev.remember("inside", tuple(inside), lambda: ev.all_nonnegative(inside))
-    return ev.b.value("arith.select", (exists, value, zero), zero.type)
+    return ev.b.select(exists, value, zero)
 
 
 def _exchanged(ptx: Ptx, vectors: Sequence[ir.Value], quad: Dim) -> list[ir.Value]:
     """Of the vectors of four neighbouring threads those with this thread's number among them, in the threads' order."""
     b, words = ptx.b, ir.VectorType.get([WORDS], ptx.b.i32)
-    at = lambda w: ir.DenseI64ArrayAttr.get([w])
     split = [b.value("vector.bitcast", (v,), words) for v in vectors]
     number = ptx.i32(quad)
-    columns = [
-        ptx.quad_transpose([b.value("vector.extract", (s,), b.i32, static_position=at(w)) for s in split], number)
-        for w in range(WORDS)
-    ]
+    columns = [ptx.quad_transpose([b.extract(s, w) for s in split], number) for w in range(WORDS)]
     made = [b.value("vector.from_elements", [column[i] for column in columns], words) for i in range(QUAD)]
     return [b.value("vector.bitcast", (m,), vectors[0].type) for m in made]
 

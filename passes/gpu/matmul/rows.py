@@ -69,8 +69,8 @@ class RowsProduct:
         own = WARPS * inside + dims.floordiv(thread, WARP)
         b.bind("group", b.dim(dims.dim_min(own, self.groups - 1)))  # warps too many repeat the last, and write nothing
         b.bind("in_warp", b.dim(dims.mod(thread, WARP)))
-        self.writes = self.ptx.all(
-            [self.ptx.compare("eq", dims.symbol("in_warp"), 0), self.ptx.compare("slt", own, self.groups)]
+        self.writes = self.b.all_of(
+            [self.b.compare("eq", dims.symbol("in_warp"), 0), self.b.compare("slt", own, self.groups)]
         )
         self._write([self._together(s) for s in self._sums()])
         stage.finish()
@@ -113,10 +113,7 @@ class RowsProduct:
         return ir.VectorType.get([self.width], element) if self.width > 1 else element
 
     def _parts(self, value: ir.Value) -> list[ir.Value]:
-        if self.width == 1:
-            return [value]
-        positions = [ir.DenseI64ArrayAttr.get([i]) for i in range(self.width)]
-        return [self.b.value("vector.extract", (value,), self.computed, static_position=p) for p in positions]
+        return self.b.elements(value) if self.width > 1 else [value]
 
     def _together(self, value: ir.Value) -> ir.Value:
         """The sum over the lanes of the warp, in all of them."""

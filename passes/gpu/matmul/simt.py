@@ -20,8 +20,6 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ...loops.loops_builder import LoopsBuilder
-from ..conditions import all_of, less, under
 from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import divisible
 from ..probe import Probe
@@ -130,10 +128,10 @@ class SimtProduct:
                     for value, place in zip(sums, [x + self.slice_threads * half for x in at])
                 ]
 
-            gives = [less(b, half - 1, slice_), less(b, slice_, 2 * half)]
-            b.branch(all_of(b, gives), [], give)
+            gives = [b.compare("slt", half - 1, slice_), b.compare("slt", slice_, 2 * half)]
+            b.branch(b.all_of(gives), [], give)
             stage.barrier()
-            sums = b.branch(less(b, slice_, half), [self.computed] * SUMS, take, lambda s=sums: s)
+            sums = b.branch(b.compare("slt", slice_, half), [self.computed] * SUMS, take, lambda s=sums: s)
             stage.barrier()
             half //= 2
         return sums
@@ -144,8 +142,8 @@ class SimtProduct:
         for place, size, tile in bounds:
             if tile and isinstance(size, int) and size % tile == 0:
                 continue
-            below = less(self.b, place, size)
-            found = below if found is None else all_of(self.b, (found, below))
+            below = self.b.compare("slt", place, size)
+            found = below if found is None else self.b.all_of((found, below))
         return found
 
     def _vector(self, buffer: ir.Value, offset: Dim) -> list[ir.Value]:
@@ -153,7 +151,7 @@ class SimtProduct:
         type = ir.VectorType.get([EACH], self.computed)
         alignment = ir.IntegerAttr.get(b.i64, min(LINE, EACH * element_bytes(self.computed)))
         whole = b.value("vector.load", (buffer, b.dim(offset)), type, alignment=alignment)
-        return elements(b, whole, self.computed)
+        return b.elements(whole)
 
     # -- values ----------------------------------------------------------------------------------------------------
     def _add(self, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -168,7 +166,7 @@ class SimtProduct:
         row = self.tile * dims.symbol("rows") + EACH * dims.floordiv(own, self.side)
         column = self.tile * dims.symbol("columns") + EACH * dims.mod(own, self.side)
         width = EACH if divisible(p.n, EACH) else 1
-        first = [less(b, dims.symbol("slice"), 1)] if self.slices > 1 else []
+        first = [b.compare("slt", dims.symbol("slice"), 1)] if self.slices > 1 else []
         for i in range(EACH):
             r = b.bind_unique("r", b.dim(row + i))
             for j in range(0, EACH, width):
@@ -183,7 +181,7 @@ class SimtProduct:
                     return []
 
                 inside = self.inside([(r, p.m, self.tile), (w, dims.floordiv(p.n, width), self.tile // width)])
-                under(b, [*first, inside], write)
+                b.under([*first, inside], write)
 
     def _result(self, ev: ThreadValues, values: list[ir.Value], r: Dim, w: Dim) -> ir.Value:
         """Sums of neighbouring columns as elements of the root, with bias."""
@@ -277,14 +275,8 @@ class _Tile:
             if self.width == 1:
                 b.op("memref.store", (value, self.buffer, b.dim(at)))
             elif self.along_k:
-                for i, element in enumerate(elements(b, value, self.whole.computed)):
+                for i, element in enumerate(b.elements(value)):
                     b.op("memref.store", (element, self.buffer, b.dim(at + i * pitch)))
             else:
                 size = ir.IntegerAttr.get(b.i64, self.width * element_bytes(self.whole.computed))
                 b.op("vector.store", (value, self.buffer, b.dim(at)), attributes={"alignment": size})
-
-
-def elements(b: LoopsBuilder, vector: ir.Value, type: ir.Type) -> list[ir.Value]:
-    """The elements of a vector."""
-    positions = [ir.DenseI64ArrayAttr.get([i]) for i in range(ir.VectorType(vector.type).shape[0])]
-    return [b.value("vector.extract", (vector,), type, static_position=position) for position in positions]

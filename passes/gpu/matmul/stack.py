@@ -68,7 +68,7 @@ class Stack:
         number, (found, *others) = b.dim(self.number(row)), descriptors
         for i, descriptor in enumerate(others, 1):
             reached = b.compare("sge", number, i)
-            found = b.value("arith.select", (reached, descriptor, found), found.type)
+            found = b.select(reached, descriptor, found)
         place = b.dim(self.own(row))
         return found, b.bind_unique("own", place, b.value_level(place))
 

@@ -131,7 +131,7 @@ class StagedTile:
         if divisible(end, tile):
             return valid
         whole = b.constant(LINE, b.i32) if valid is None else valid
-        return b.value("arith.select", (self.ptx.compare("slt", place, end), whole, b.constant(0, b.i32)), b.i32)
+        return b.select(self.b.compare("slt", place, end), whole, b.constant(0, b.i32))
 
     # -- what a warp reads -----------------------------------------------------------------------------------------
     def _blocks(self, own: Dim, left: bool) -> list[Dim]:

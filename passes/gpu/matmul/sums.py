@@ -57,7 +57,7 @@ def keep_sums(
                     return []
 
                 if conditions:
-                    b.branch(ptx.all(conditions), [], write)
+                    b.branch(b.all_of(conditions), [], write)
                 else:
                     write()
 

@@ -164,7 +164,7 @@ class TileOperand:
             return k, None
         at = b.dim(k)
         mask = b.compare("ult", at, end)
-        at = b.value("arith.select", (mask, at, b.constant(0, b.index)), b.index)
+        at = b.select(mask, at, 0)
         at = b.binary("arith.divui", at, b.constant(each, b.index)) if each > 1 else at
         return each * self._symbol("k", at, dims.floordiv(end, each)), mask
 
@@ -190,7 +190,7 @@ class TileOperand:
     def _masked(self, value: ir.Value, mask: ir.Value | None) -> ir.Value:
         """`value`, zero where `mask` is false."""
         b = self.stage.b
-        return value if mask is None else b.value("arith.select", (mask, value, b.constant(0, value.type)), value.type)
+        return value if mask is None else b.select(mask, value, b.constant(0, value.type))
 
     def _within(self, row: Dim) -> Dim:
         """`row`, counted in steps, or the last one beyond the end."""
@@ -217,8 +217,7 @@ class TileOperand:
         b, together = self.stage.b, len(set(group.masks)) == 1
         made = group.values if together else [self._masked(v, m) for v, m in zip(group.values, group.masks)]
         if self.width > 1:
-            position = ir.DenseI64ArrayAttr.get([lane])
-            made = [b.value("vector.extract", (v,), self.element, static_position=position) for v in made]
+            made = [b.extract(v, lane) for v in made]
         value = made[0]
         if len(made) > 1:
             value = b.value("vector.from_elements", made, ir.VectorType.get([len(made)], self.element))

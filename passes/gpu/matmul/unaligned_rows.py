@@ -46,7 +46,7 @@ class UnalignedRows:
         position = b.bind_unique("position", b.dim(offset + column))
         ahead = b.value("arith.andi", (b.dim(0 - position), b.constant(EIGHT - 1, b.index)), b.index)
         self.distance = b.value("arith.muli", (self.ptx.i32(ahead), b.constant(BYTES, b.i32)), b.i32)
-        self.is_first = self.ptx.compare("eq", quad, 0)
+        self.is_first = self.b.compare("eq", quad, 0)
         self.following = self._following_lane()
         own_column = column + EIGHT * quad + b.bind_unique("ahead", ahead)
         zero = b.constant(0, b.i32)
@@ -59,7 +59,7 @@ class UnalignedRows:
             def store(shifted: ir.Value = shifted, start: Dim = start) -> list[ir.Value]:
                 inside = self.ptx.within(start, first, end - (EIGHT - 1))
                 b.branch(
-                    self.ptx.all(inside),
+                    self.b.all_of(inside),
                     [],
                     lambda: self._whole(offset + start, shifted),
                     lambda: self._single(offset, start, shifted, first, end),
@@ -67,7 +67,7 @@ class UnalignedRows:
                 return []
 
             if conditions:
-                b.branch(self.ptx.all(conditions), [], store)
+                b.branch(self.b.all_of(conditions), [], store)
             else:
                 store()
 
@@ -81,7 +81,7 @@ class UnalignedRows:
     def _from_next_lane(self, own: Sequence[ir.Value], after: Sequence[ir.Value]) -> list[ir.Value]:
         """The next lane's words, for the last lane those that the first one has of the group after."""
         b = self.b
-        sent = [b.value("arith.select", (self.is_first, y, x), b.i32) for x, y in zip(own, after)]
+        sent = [b.select(self.is_first, y, x) for x, y in zip(own, after)]
         return [self.ptx.shuffle("idx", x, self.following) for x in sent]
 
     def _shifted(self, own: Sequence[ir.Value], coming: Sequence[ir.Value]) -> ir.Value:
@@ -102,10 +102,8 @@ class UnalignedRows:
         for i in range(EIGHT):
 
             def one(i: int = i) -> list[ir.Value]:
-                position = ir.DenseI64ArrayAttr.get([i])
-                element = b.value("vector.extract", (value,), self.element, static_position=position)
-                b.op("memref.store", (element, self.buffer, b.dim(offset + start + i)))
+                b.op("memref.store", (b.extract(value, i), self.buffer, b.dim(offset + start + i)))
                 return []
 
-            b.branch(self.ptx.all(self.ptx.within(start + i, first, end)), [], one)
+            b.branch(self.b.all_of(self.ptx.within(start + i, first, end)), [], one)
         return []

@@ -91,10 +91,7 @@ class WaveResults:
     def _root(self, sums: ir.Value, first: int, row: Dim, column: Dim) -> ir.Value:
         """The root's elements: sums and bias, rounded."""
         b, width, ev = self.b, self.width, self.ev
-        lanes = [
-            b.value("vector.extract", (sums,), b.f32, static_position=ir.DenseI64ArrayAttr.get([first + k]))
-            for k in range(width)
-        ]
+        lanes = [b.extract(sums, first + k) for k in range(width)]
         type: ir.Type = b.f32 if width == 1 else ir.VectorType.get([width], b.f32)
         total = lanes[0] if width == 1 else b.value("vector.from_elements", lanes, type)
         element = self.epilogue.element

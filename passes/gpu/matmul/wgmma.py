@@ -156,7 +156,7 @@ class WgmmaProduct:
         b, tiles = self.b, self.tiles
         b.bind("in_warp", b.dim(dims.mod(dims.symbol("thread"), 32)))
         b.bind("quad", b.dim(dims.mod(dims.symbol("in_warp"), 4)))
-        self.leader = self.ptx.compare("eq", dims.symbol("in_warp"), 0)
+        self.leader = self.b.compare("eq", dims.symbol("in_warp"), 0)
         self.described = [Descriptors(self.ptx, shape) for shape in self.shapes]
 
         def tile(unit: Dim, carried: list[ir.Value]) -> list[ir.Value]:
@@ -185,7 +185,7 @@ class WgmmaProduct:
             stage, phase = tile(unit, carried)
             return self.ring.skip(stage, phase, total)
 
-        second = self.ptx.compare("eq", ahead, 1)
+        second = self.b.compare("eq", ahead, 1)
         b.branch(second, [], lambda: self.ptx.barrier(1, 2 * WARPGROUP, "arrive") or [])
         start = self.ring.skip(stage, phase, ahead * total)
         b.loop_carried("ct", first + ahead * grid, self.units, start, every_other, step=2 * grid)
@@ -237,7 +237,7 @@ class WgmmaProduct:
             sums = self._multiply(ring.stage_bytes * at, sums, self.pieces)
             ptx.wgmma_commit()
             ptx.wgmma_wait(1)
-            later = ptx.all([self.leader, ptx.compare("ne", number, low)])
+            later = b.all_of([self.leader, b.compare("ne", number, low)])
             ptx.mbarrier_arrive(ring.empty(ring.bind("before", before)), later)
             return [*ring.advance(stage, phase), stage, *sums]
 
@@ -263,7 +263,7 @@ class WgmmaProduct:
             ptx.barrier(3 - dims.symbol("group"), 2 * WARPGROUP, "arrive")
             return []
 
-        self.b.branch(ptx.compare("slt", self.following, self.units), [], arrive)
+        self.b.branch(self.b.compare("slt", self.following, self.units), [], arrive)
 
     def _own_row(self) -> Dim:
         """The first row of a tile that this warpgroup computes."""
