@@ -52,22 +52,21 @@ class Bitonic:
         """Compare slots whose numbers differ in `mask`; `both` get the less entry."""
         b, count = self.b, len(held)
         less = lambda x, y: b.compare("ult", x, y)
-        choose = lambda c, x, y: b.select(c, x, y)
         made = list(held)
         if mask < count:
             for r in range(count):
                 if (other := r ^ mask) > r:
                     c = less(held[r], held[other])
-                    made[r], made[other] = choose(c, held[r], held[other]), choose(c, held[other], held[r])
+                    made[r], made[other] = b.select(c, held[r], held[other]), b.select(c, held[other], held[r])
                     if both:
                         made[other] = made[r]
             return made
         lanes = mask // count
         others = [shuffle_xor(b, held[r ^ mask % count], lanes) for r in range(count)]
         if both:
-            return [choose(less(x, y), x, y) for x, y in zip(held, others)]
+            return [b.select(less(x, y), x, y) for x, y in zip(held, others)]
         top = b.constant(1 << lanes.bit_length() - 1, b.index)
         bit = b.value("arith.andi", (self.lane, top), b.index)
         lower = b.compare("eq", bit, 0)
         takes = [b.compare("eq", less(x, y), lower) for x, y in zip(held, others)]
-        return [choose(c, x, y) for c, x, y in zip(takes, held, others)]
+        return [b.select(c, x, y) for c, x, y in zip(takes, held, others)]
