@@ -26,7 +26,7 @@ from ..thread_values import ThreadValues
 from .aligned_slices import AlignedSlices, SliceValues, end_whole, find_base
 from .column_block import across_slices, place_column, split_block
 from .reduction_stages import ReductionStages, is_first
-from .rounds import even_unroll, kept, masked, rest_names, rounds
+from .rounds import Rounds, even_unroll, kept, masked, rest_names
 from .stored import from_scratch
 
 COLUMN_THREADS = 256  # of a block: lanes by slices
@@ -186,7 +186,7 @@ class ColumnStages(ReductionStages):
                 for argument, offset in self.ahead(ev, row, c):
                     ev.load(argument, offset)
 
-        return rounds(b, "c", low, high, slices, inits, step, unroll, load)
+        return Rounds(b, "c", low, high, slices, unroll).run_masked(inits, step, load)
 
     def are_light(self, ev: ThreadValues, row: Dim) -> bool:
         """True if registers are mostly for elements that are loaded ahead."""

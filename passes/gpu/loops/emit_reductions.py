@@ -26,8 +26,9 @@ from ..streamed_loads import StreamedLoads
 from .emit_columns import ColumnStages
 from .joint_reductions import Joint
 from .reduction_stages import ReductionStages, is_first
+from .rounds import Rounds
 from .row_plan import place, rows_per_block, threads_for
-from .row_values import UNROLL, Row, strided
+from .row_values import UNROLL, Row
 from .stored import Stored, from_scratch
 
 ROW_THREADS = 256  # of a block that takes a chunk of a row
@@ -173,7 +174,7 @@ class RowStages(ReductionStages):
             return joint.combined(ev, carried, [from_scratch(ev, x, t) for x, t in zip(loads, self.elements)])
 
         inits = joint.inits(ev, [0] * len(joint.first.extents))
-        made = strided(stage.b, "k", lane, stage.b.dim(chunks), threads, inits, step, FINAL_UNROLL)
+        made = Rounds(stage.b, "k", lane, stage.b.dim(chunks), threads, FINAL_UNROLL).run(inits, step)
         made = reduce_block(stage, made, threads, lambda x, y: joint.combined(ev, x, y))
         self.deliver(ev, finals, made, r, [inside, is_first(stage, lane)])
         stage.finish()

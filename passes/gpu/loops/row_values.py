@@ -15,12 +15,11 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.loops_builder import LoopsBuilder
 from ..block_reduce import reduce_block
 from ..gpu_kernel import GpuStage
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
-from .rounds import Step, whole_rounds
+from .rounds import Rounds
 from .row_search import is_searched, search_row
 
 UNROLL = 4  # steps of a loop over memory that are under way at once
@@ -109,15 +108,8 @@ class Row:
         else:
             ev.ranges.add("w", self.vectors)
             ev.ranges.add("wrest", self.vectors)
-            accumulators = strided(
-                ev.b,
-                "w",
-                self._first(),
-                self._end(),
-                self.threads,
-                accumulators,
-                lambda w, acc: step(ev, ev.flat(w), acc),
-            )
+            rounds = Rounds(ev.b, "w", self._first(), self._end(), self.threads, UNROLL)
+            accumulators = rounds.run(accumulators, lambda w, carried: step(ev, ev.flat(w), carried))
         accumulators = joint.across_lanes(ev, accumulators)
         return reduce_block(self.stage, accumulators, self.threads, lambda a, b: joint.combined(ev, a, b))
 
@@ -134,18 +126,3 @@ class Row:
 
     def _end(self) -> ir.Value:
         return self.stage.b.dim(self.vectors) if self.high is None else self.high
-
-
-def strided(
-    b: LoopsBuilder,
-    name: str,
-    first: ir.Value,
-    end: ir.Value,
-    step: int,
-    inits: Sequence[Any],
-    body: Step,
-    unroll: int = UNROLL,
-) -> list[Any]:
-    """`for name = first to end step step` with `unroll` steps at a time, so that as many loads are under way."""
-    made, rest = whole_rounds(b, name, first, end, step, inits, body, unroll)
-    return b.loop_carried(f"{name}rest", rest, end, made, body, step)
