@@ -192,9 +192,10 @@ class _Stage(WarpInstructions):
         self.together(mask, self.threads, "a barrier")
 
     def _gpu_shuffle(self, op: ir.Operation, mask: np.ndarray) -> None:
-        self.together(mask, 32, "a shuffle")
         value, distance, width = (self.whole(self.env[v]) for v in op.operands)
-        assert (width == 32).all(), "a shuffle among other lanes than a warp's"
+        wave = int(width.max(initial=32))  # a launch of no blocks has no lanes
+        assert wave in (32, 64) and (width == wave).all(), "a shuffle among other lanes than a warp's or a wave's"
+        self.together(mask, wave, "a shuffle")
         self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
         self.env[op.results[1]] = np.ones(1, bool)
 
