@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lamina.dialects import dims
-from lamina.passes.gpu.hopper.tma import find_matrix
+from lamina.passes.gpu.hopper.tma import Matrix, readable
 from lamina.passes.gpu.hopper.wgmma import ROW_BYTES, SharedTile, position
 from lamina.passes.gpu.matmul.tiles import (
     CONFIGURATIONS,
@@ -17,6 +17,7 @@ from lamina.passes.gpu.matmul.tiles import (
     SHARED_BYTES,
     SHARING,
     SPLITS,
+    Wanted,
     choose_tiles,
     count_tiles,
     estimate,
@@ -124,7 +125,7 @@ def test_ragged_rows_of_symbolic_sizes():
 @pytest.mark.parametrize("promoted", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
 def test_tiles_fit(shape, promoted, turned):
-    tiles = choose_tiles(*shape, turned, promoted)
+    tiles = choose_tiles(*shape, Wanted(turned, promoted))
     stage = (tiles.m + tiles.n) * ROW_BYTES
     assert tiles.stages >= 2 and tiles.blocks_per_sm * (tiles.stages * (stage + 16) + 1024) <= SHARED_BYTES + 1024
     assert not turned or tiles.n % 64 == 0
@@ -136,7 +137,7 @@ def test_tiles_fit(shape, promoted, turned):
 @pytest.mark.parametrize("k, blocks", [(768, 2), (1024, 4), (4096, 8)])
 def test_few_additions_of_tensor_cores_between_those_in_f32(k, blocks):
     """Tensor cores truncate sums: the shorter K is, the less of the error may be theirs."""
-    assert choose_tiles(512, 768, k, 1, promoted=True).promote == blocks
+    assert choose_tiles(512, 768, k, 1, Wanted(promoted=True)).promote == blocks
     assert choose_tiles(512, 768, k, 1).promote == 0
 
 
@@ -154,10 +155,12 @@ def test_the_best_estimate_is_chosen():
 
 def test_consumers_alternate_where_only_sums_are_written():
     """And where a block has several tiles: one is written while the next is multiplied."""
-    assert choose_tiles(6304, 3072, 768, 1, plain=True).alternating
+    assert choose_tiles(6304, 3072, 768, 1, Wanted(plain=True)).alternating
     assert not choose_tiles(6304, 3072, 768, 1).alternating
-    assert not choose_tiles(4096, 768, 768, 1, plain=True).alternating, "a tile a block"
-    results = {wide: choose_tiles(4096, 3072, 1536, 1, plain=True, wide=wide).alternating for wide in (False, True)}
+    assert not choose_tiles(4096, 768, 768, 1, Wanted(plain=True)).alternating, "a tile a block"
+    results = {
+        wide: choose_tiles(4096, 3072, 1536, 1, Wanted(plain=True, wide=wide)).alternating for wide in (False, True)
+    }
     assert results == {False: False, True: True}, "of 32 bits"
 
 
@@ -165,7 +168,7 @@ def test_views_that_the_copy_engine_reads():
     """A slice of packed projections starts at coordinates; what is not of 16 bytes has no descriptor."""
 
     def bf16(*given):
-        return find_matrix(*given, "bf16", 2)
+        return readable(Matrix(*given, "bf16", 2))
 
     sliced = bf16(768, (), (), 512, 768, 2304, 1)
     assert sliced.entry("buffer:0", (64, 64))["sizes"] == [1536, 512] and sliced.coordinates(0, 64, 128) == [896, 64]
@@ -180,6 +183,6 @@ def test_views_that_the_copy_engine_reads():
     assert bf16(0, (), (), 512, 521, 521, 1) is None
     assert bf16(3, (), (), 512, 512, 1024, 1) is None
     assert bf16(0, (), (), 512, 512, 2048, 2) is None
-    assert find_matrix(0, (), (), 64, 512, 1, 64, "f32", 4, may_turn=False) is None
+    assert readable(Matrix(0, (), (), 64, 512, 1, 64, "f32", 4), may_turn=False) is None
     one = bf16(0, (), (), 1, 24, 0, 1)
     assert one.row_stride == 24

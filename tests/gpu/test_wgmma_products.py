@@ -19,6 +19,7 @@ from lamina.passes.gpu.matmul.read_product import read_product
 from lamina.passes.gpu.matmul.stack import Stack, find_stack, place_stack
 from lamina.passes.gpu.matmul.tiles import (
     Tiles,
+    Wanted,
     choose_tiles,
     halved_rows,
 )
@@ -161,7 +162,7 @@ def test_tiles_of_float8_cover_the_product(m, n, k):
 def test_sums_of_float8_are_added_after_each_block():
     """And no consumer has more sums than it has registers for."""
     for m, n in ((256, 256), (1024, 1024), (4096, 4096), (8192, 8192), (6304, 768), (128, 33792)):
-        tiles = choose_tiles(m, n, 2048, 1, float8=True)
+        tiles = choose_tiles(m, n, 2048, 1, Wanted(float8=True))
         registers = {1: 232, 2: 232, 3: 160}[tiles.consumers]
         assert tiles.promote == 1 and (tiles.rows // 64 * tiles.n + tiles.columns) // 2 + 16 <= registers
 
@@ -208,7 +209,7 @@ def test_no_tile_reaches_into_the_next_matrix():
             made = GpuKernel(TensorGraph(op))
             found = find_stack(made.graph, read_product(made.graph))
             assert found is not None
-            tiles = choose_tiles(m, sum(rows), 1024, 1, unit=found.unit)
+            tiles = choose_tiles(m, sum(rows), 1024, 1, Wanted(unit=found.unit))
             assert all(r % tiles.n == 0 for r in rows)
 
 

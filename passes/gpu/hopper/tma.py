@@ -8,7 +8,7 @@ sizes (1536, 512) and begins at (768, 0). Elements beyond the sizes are read as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....dialects import dims
@@ -35,9 +35,9 @@ class Matrix:
     k: Dim
     row_stride: Dim
     k_stride: Dim
-    turned: bool
-    bytes: int  # of an element
     type: str  # the descriptor's
+    bytes: int  # of an element
+    turned: bool = False
 
     def entry(self, base: str, box: Sequence[int], swizzle: int = 128) -> dict[str, Any]:
         """The descriptor's data (docs/contracts.md, section 11); `box` is of the two inner dimensions."""
@@ -65,24 +65,19 @@ class Matrix:
         return self.offset + outer + row * self.row_stride + k * self.k_stride
 
 
-def find_matrix(
-    offset: Dim, batch: Sequence[Dim], batch_strides: Sequence[Dim], rows: Dim, k: Dim, row_stride: Dim, k_stride: Dim,
-    type: str, bytes: int, may_turn: bool = True,
-) -> Matrix | None:  # fmt: skip
-    """The matrix if the copy engine can read it, else None."""
-    unit = ALIGN_BYTES // bytes
+def readable(m: Matrix, may_turn: bool = True) -> Matrix | None:
+    """`m` as the copy engine can read it, turned where it must be and may; else None."""
+    unit, rows, k, row_stride, k_stride = ALIGN_BYTES // m.bytes, m.rows, m.k, m.row_stride, m.k_stride
     turned = k_stride != 1 and k != 1
     if turned and (not may_turn or (row_stride != 1 and rows != 1)):
         return None
     pitch = k_stride if turned else row_stride
     if (k if turned else rows) == 1:  # a dimension of size 1 may have any stride
         pitch = dims.ceildiv(rows if turned else k, unit) * unit
-    if not divisible(pitch, unit) or pitch == 0 or not all(divisible(s, unit) for s in batch_strides):
+    if not divisible(pitch, unit) or pitch == 0 or not all(divisible(s, unit) for s in m.batch_strides):
         return None
     row_stride, k_stride = (1, pitch) if turned else (pitch, 1)
-    made = Matrix(
-        offset, tuple(batch), tuple(batch_strides), rows, k, row_stride, k_stride, turned, bytes, type
-    )  # fmt: skip
+    made = replace(m, row_stride=row_stride, k_stride=k_stride, turned=turned)
     place = _place(made, check=True)
     # the innermost coordinate of a copy is of 16 bytes too
     return made if place is not None and place[0][0] % unit == 0 else None

@@ -36,7 +36,7 @@ from .rows import suits as suits_rows
 from .simt import SimtProduct
 from .stack import Stack, find_stack, place_stack
 from .sums import emit_sums, sums_pitch
-from .tiles import choose_tiles, choose_warp_tiles, halved_rows
+from .tiles import Wanted, choose_tiles, choose_warp_tiles, halved_rows
 from .waves import WaveProduct
 from .waves import suits as suits_waves
 from .wgmma import AnyOperand, WgmmaProduct
@@ -133,10 +133,15 @@ def _emit_wgmma(kernel: GpuKernel, product: Product) -> None:
     """Operands, the product, and the sums of its parts where K is split."""
     p = product
     a, b = place_patches(p) or place_stack(kernel, p) or place_operands(kernel, p)
-    plain = list(kernel.graph.results) == [p.root.results[0]]
-    wide = p.tf32 and p.dtype == "f32"
-    unit = b.unit if isinstance(b, Stack) else 0
-    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, b.turned, p.is_split, plain, bool(p.float8), wide, unit)
+    wanted = Wanted(
+        turned=b.turned,
+        promoted=p.is_split,
+        float8=bool(p.float8),
+        plain=list(kernel.graph.results) == [p.root.results[0]],
+        wide=p.tf32 and p.dtype == "f32",
+        unit=b.unit if isinstance(b, Stack) else 0,
+    )
+    tiles = choose_tiles(p.m, p.n, _length(p), p.batches, wanted)
     if _mostly_halves(p, a, b):
         tiles = halved_rows(tiles)
     sums = _new_sums(kernel, p, tiles.splits)

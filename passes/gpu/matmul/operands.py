@@ -26,7 +26,7 @@ from ....dialects.families.channels_last_conv import LONGEST_PATCH
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..hopper.ptx import round_up
-from ..hopper.tma import Matrix, find_matrix
+from ..hopper.tma import Matrix, readable
 from ..hopper.wgmma import ROW_BYTES
 from ..lane_places import LANE, divisible
 from ..loops.stored import Stored
@@ -128,11 +128,9 @@ def matrix_in_place(product: Product, side: Side, strides: Strides, rows: Dim, m
         return None
     type, size = _TYPES[stored]
     may_turn = may_turn and size == 2  # tensor cores take turned tiles of 16-bit elements only
-    matrix = find_matrix(
-        strides.offset, strides.batch, strides.batch_strides, rows, product.k, strides.row, strides.k, type, size,
-        may_turn,
-    )  # fmt: skip
-    return None if matrix is None else Operand(matrix, strides.base)
+    s = strides
+    matrix = readable(Matrix(s.offset, s.batch, s.batch_strides, rows, product.k, s.row, s.k, type, size), may_turn)
+    return None if matrix is None else Operand(matrix, s.base)
 
 
 def _copied(
@@ -165,7 +163,7 @@ def _copied(
     row_stride, k_stride = (1, pitch) if turned else (pitch, 1)
     # patches are filled up with zeros, and rows of whole vectors are copied faster
     k = pitch if short else product.k
-    matrix = Matrix(0, batch, batch_strides, rows, k, row_stride, k_stride, turned, size, type)
+    matrix = Matrix(0, batch, batch_strides, rows, k, row_stride, k_stride, type, size, turned)
     return Operand(matrix, number, planes, batches)
 
 

@@ -152,47 +152,60 @@ WARP_PROMOTED = (
 )
 
 
-def choose_tiles(
-    m: Dim, n: Dim, k: Dim, batches: Dim, turned: bool = False, promoted: bool = False, plain: bool = False,
-    float8: bool = False, wide: bool = False, unit: int = 0,
-) -> Tiles:  # fmt: skip
-    """The fastest configuration by the model.
+@dataclass(frozen=True)
+class Wanted:
+    """What a product by warpgroups asks of its tiles, beside its size."""
 
-    `turned` if B lies K by rows, which takes columns by 64; `promoted` if sums are added in full f32 every few blocks;
-    `plain` if nothing is fused to the product; `float8` if sums of each block are added in full f32; `wide` if results
-    are of 32 bits, which take twice as long to write; `unit` if the columns of a tile must divide it.
-    """
-    sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
-    promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if promoted else int(float8)
+    turned: bool = False  # B lies K by rows: columns come by 64
+    promoted: bool = False  # sums are added in full f32 every few blocks
+    float8: bool = False  # sums of each block are added in full f32
+    plain: bool = False  # nothing is fused to the product
+    wide: bool = False  # results are of 32 bits, which take twice as long to write
+    unit: int = 0  # the columns of a tile must divide it
+
+
+def choose_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, wanted: Wanted = Wanted()) -> Tiles:
+    """The fastest configuration by the model."""
+    sizes = _numbers(m, n, k, batches)
+    promote = next(blocks for most, blocks in PROMOTE if sizes[2] <= most) if wanted.promoted else int(wanted.float8)
+    fixed = FIXED_US * (2 if wanted.wide else 1)
+    unpromoted = (*CONFIGURATIONS, *SHARING, *(ALTERNATING if wanted.plain else ()))
     choices = []
-    unpromoted = (*CONFIGURATIONS, *SHARING, *(ALTERNATING if plain else ()))
-    for tiles in PROMOTED if promoted else FLOAT8 if float8 else unpromoted:
-        if turned and tiles.n % 64 or not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
-            continue
-        if unit % tiles.n:
+    for tiles in PROMOTED if wanted.promoted else FLOAT8 if wanted.float8 else unpromoted:
+        if wanted.turned and tiles.n % 64 or wanted.unit % tiles.n or _is_too_large(tiles, n):
             continue
         if tiles.alternating and count_tiles(tiles, *sizes[:2]) * sizes[3] <= SMS:
             continue  # each block has one tile
         for splits in (1,) if tiles.alternating else SPLITS:
             made = _completed(tiles, splits, promote)
             if splits == 1 or _may_split(made, HOPPER, *sizes):
-                fixed = FIXED_US * (2 if wide else 1)
                 choices.append((estimate(made, HOPPER, *sizes, fixed=fixed), -made.m * made.n, made))
     return min(choices, key=lambda c: c[:2])[2]
 
 
 def choose_warp_tiles(m: Dim, n: Dim, k: Dim, batches: Dim, promoted: bool = False) -> WarpTiles:
     """The same for `mma.sync`."""
-    sizes = [x if isinstance(x, int) else LARGE for x in (m, n, k)] + [batches if isinstance(batches, int) else 1]
+    sizes = _numbers(m, n, k, batches)
     choices = []
     for tiles in WARP_PROMOTED if promoted else WARP_CONFIGURATIONS:
-        if not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC:
+        if _is_too_large(tiles, n):
             continue
         for splits in SPLITS:
             made = replace(tiles, splits=splits)
             if splits == 1 or _may_split(made, AMPERE, *sizes):
                 choices.append((estimate(made, AMPERE, *sizes), -made.m * made.n, made))
     return min(choices, key=lambda c: c[:2])[2]
+
+
+def _numbers(m: Dim, n: Dim, k: Dim, batches: Dim) -> tuple[int, int, int, int]:
+    """Sizes as the model has them: those that are not known are large, of one batch."""
+    m, n, k = (x if isinstance(x, int) else LARGE for x in (m, n, k))
+    return m, n, k, batches if isinstance(batches, int) else 1
+
+
+def _is_too_large(tiles: Tiles | WarpTiles, n: Dim) -> bool:
+    """True for large tiles where the number of columns is not known."""
+    return not isinstance(n, int) and tiles.m * tiles.n > MOST_SYMBOLIC
 
 
 def estimate(
