@@ -91,7 +91,7 @@ def from_program(
     """Turn an ExportedProgram into a record; `symbols` maps torch's names of dynamic sizes to the user's.
 
     Inputs, weights and results are row-major, as numpy has them; with `strided` they lie in memory as eager's tensors do,
-    except results with gaps between their elements, which are row-major.
+    except results with gaps between their elements, which are row-major. ExportError lists what cannot be compiled.
     """
     functional, refused = _functional(program)
     _refuse(refused)
@@ -100,19 +100,12 @@ def from_program(
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     kinds = {s.arg.name: s for s in signature.input_specs}
     mutated = _mutations(functional, placeholders)
-    weights, state, names, users = {}, {}, {}, []
+    names = {n: kinds[n.name].target or n.name for n in placeholders}
+    users = [n for n in placeholders if kinds[n.name].kind is InputKind.USER_INPUT]
+    weights, state = {}, {}
     for node in placeholders:
-        spec = kinds[node.name]
-        names[node] = spec.target or node.name
-        if spec.kind is InputKind.USER_INPUT:
-            users.append(node)
-            continue
-        tensor = _stored(functional, spec)
-        if tensor is None:
-            raise ExportError(f"input '{node.name}' is a {spec.kind.name}, which a program cannot hold")
-        if tensor.is_complex() and not node.meta["val"].is_complex():
-            tensor = torch.view_as_real(tensor.resolve_conj())
-        (state if node in mutated else weights)[names[node]] = tensor.detach()
+        if node not in users:
+            (state if node in mutated else weights)[names[node]] = _held(functional, kinds[node.name], node)
     results, outputs, labels = _results(functional, gm)
     nodes = [n for n in gm.graph.nodes if n.op == "call_function" and not is_size(n)]
     order = [n for n in users if isinstance(n.meta.get("val"), torch.Tensor)]
@@ -265,6 +258,16 @@ def _stored(program: ExportedProgram, spec: Any) -> torch.Tensor | None:
     if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.target in program.state_dict:
         return program.state_dict[spec.target]
     return program.constants.get(spec.target)
+
+
+def _held(program: ExportedProgram, spec: Any, node: fx.Node) -> torch.Tensor:
+    """The tensor of an input that the program holds; a complex one as pairs where its parts are computed with."""
+    tensor = _stored(program, spec)
+    if tensor is None:
+        raise ExportError(f"input '{node.name}' is a {spec.kind.name}, which a program cannot hold")
+    if tensor.is_complex() and not node.meta["val"].is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.detach()
 
 
 def _results(program: ExportedProgram, gm: fx.GraphModule) -> tuple[list[Any], list[fx.Node], list[str]]:

@@ -117,38 +117,14 @@ class _Kernel:
         context, buffers, sizes = b.scopes[0].block.arguments
         self._bind_symbols(b, sizes)
         expression = dims.parse(ir.StringAttr(self.op.attributes["lamina.range"]).value)
-        total = b.value("arith.index_cast", (b.dim(expression),), b.i64)
-        grain_attribute = self.op.attributes["lamina.grain"]
-        if isinstance(grain_attribute, ir.StringAttr):
-            grain_dim = b.dim(dims.parse(ir.StringAttr(grain_attribute).value))
-            grain = b.value("arith.index_cast", (grain_dim,), b.i64)
-        else:
-            grain = b.constant(max(1, ir.IntegerAttr(grain_attribute).value), b.i64)
+        total, grain = b.value("arith.index_cast", (b.dim(expression),), b.i64), self._grain(b)
         zero32, zero = b.constant(0, b.i32), b.constant(0, b.i64)
 
         def direct() -> list[ir.Value]:
             return [self._call(b, self.name + ".range", [context, buffers, sizes, zero, total])]
 
         def parallel() -> list[ir.Value]:
-            target = self._slot(b, context, 1, pointer)
-            body = b.value(
-                "func.constant",
-                (),
-                ir.FunctionType.get([pointer, pointer, pointer, b.i64, b.i64], [b.i32]),
-                value=ir.FlatSymbolRefAttr.get(self.name + ".range"),
-            )
-            body = b.value("builtin.unrealized_conversion_cast", (body,), pointer)
-            operands = [target, context, body, buffers, sizes, total, grain]
-            call = b.op(
-                "llvm.call",
-                operands,
-                [b.i32],
-                {
-                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-                    "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-                },
-            )
-            return [call.result]
+            return [self._parallel_for(b, context, [buffers, sizes, total, grain])]
 
         def some() -> list[ir.Value]:
             small = b.compare("sle", total, grain)
@@ -156,6 +132,31 @@ class _Kernel:
 
         nonempty = b.compare("sgt", total, zero)
         b.op("func.return", b.branch(nonempty, [b.i32], some, lambda: [zero32]))
+
+    def _grain(self, b: LoopsBuilder) -> ir.Value:
+        """The items of a chunk, as an i64."""
+        grain = self.op.attributes["lamina.grain"]
+        if isinstance(grain, ir.StringAttr):
+            return b.value("arith.index_cast", (b.dim(dims.parse(ir.StringAttr(grain).value)),), b.i64)
+        return b.constant(max(1, ir.IntegerAttr(grain).value), b.i64)
+
+    def _parallel_for(self, b: LoopsBuilder, context: ir.Value, arguments: list[ir.Value]) -> ir.Value:
+        """`ctx->parallel_for(ctx, NAME.range, *arguments)`: its status."""
+        pointer = self.pointer
+        target = self._slot(b, context, 1, pointer)
+        body = b.value(
+            "func.constant",
+            (),
+            ir.FunctionType.get([pointer, pointer, pointer, b.i64, b.i64], [b.i32]),
+            value=ir.FlatSymbolRefAttr.get(self.name + ".range"),
+        )
+        body = b.value("builtin.unrealized_conversion_cast", (body,), pointer)
+        operands = [target, context, body, *arguments]
+        attributes = {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        }
+        return b.op("llvm.call", operands, [b.i32], attributes).result
 
     def _call(self, b: LoopsBuilder, name: str, operands: list[ir.Value]) -> ir.Value:
         return b.op("func.call", operands, [b.i32], {"callee": ir.FlatSymbolRefAttr.get(name)}).result
