@@ -24,7 +24,7 @@ from ..linalg.scalar_math import ScalarMath
 from ..loops.evaluate import Evaluator
 from ..loops.evaluate_accesses import Accesses
 from ..loops.index_algebra import Ranges
-from ..loops.kernel_functions import strings
+from ..loops.kernel_functions import loops_function, strings
 from ..loops.loops_builder import LoopsBuilder
 from ..loops.tensor_graph import TensorGraph
 
@@ -55,7 +55,7 @@ class DirectKernel:
         cls = op_class(root)
         assert cls is not None
         self.graph, self.root = graph, root
-        self.function = _loops_function(graph)
+        self.function = loops_function(graph.op, [*graph.inputs, *graph.results], len(graph.symbols))
         block = self.function.regions[0].blocks[0]
         arguments = list(block.arguments)
         count, tensors = len(graph.inputs), len(graph.inputs) + len(graph.results)
@@ -243,20 +243,6 @@ class DirectKernel:
         name = "memref.extract_aligned_pointer_as_index"
         x, y = (b.value(name, (m,), b.index) for m in (self.inputs[operand], self.outputs[result][0]))
         return b.compare("eq", x, y)
-
-
-def _loops_function(graph: TensorGraph) -> ir.Operation:
-    """An empty function with the loops-level signature (contracts, section 6), before the old one and named like it."""
-    op, dynamic = graph.op, ir.ShapedType.get_dynamic_size()
-    elements = [ir.RankedTensorType(v.type).element_type for v in [*graph.inputs, *graph.results]]
-    flat = [ir.MemRefType.get([dynamic], e) for e in (*elements, ir.IntegerType.get_signless(32))]
-    types = [*flat, *[ir.IndexType.get()] * (len(graph.symbols) + 2)]
-    kept = ("sym_name", "lamina.kind", "lamina.symbols", "lamina.label", "lamina.arg_dims", "lamina.result_dims")
-    attributes = {k: op.attributes[k] for k in kept if k in op.attributes}
-    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
-    made = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=op.location, ip=ir.InsertionPoint(op))
-    made.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
-    return made
 
 
 def root_result(graph: TensorGraph, root: ir.Operation, value: ir.Value) -> int:

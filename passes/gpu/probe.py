@@ -54,7 +54,7 @@ class Probe(Accesses):
             return super().reduce(generic, index)
         for out in generic.outs:
             self.at(out, index)
-        loops = self.loops_of(generic, index)
+        loops = generic.loops_of(index)
         extents = [generic.extents[d] for d in generic.reductions]
         for d, i in zip(generic.reductions, self.ranges.delinearize(self.columns, extents)):
             loops[d] = i

@@ -12,7 +12,7 @@ from mlir import ir
 
 from ..registry import register
 from .emit_nests import Emission
-from .kernel_functions import kernels
+from .kernel_functions import kernels, loops_function
 from .loops_builder import LoopsBuilder
 from .plan_nests import plan_nests
 from .tensor_graph import TensorGraph
@@ -40,7 +40,7 @@ def emit_loops(module: ir.Module, vector_bits: int = 256) -> None:
 def _emit(op: ir.Operation, vector_bits: int) -> None:
     graph = TensorGraph(op)
     nests = plan_nests(graph)
-    function, b, emission = loops_function(graph, vector_bits)
+    function, b, emission = begin(graph, vector_bits)
     emission.emit(nests)
     b.op("func.return", ())
     function.attributes["lamina.range"] = ir.StringAttr.get(str(emission.range))
@@ -48,21 +48,11 @@ def _emit(op: ir.Operation, vector_bits: int) -> None:
     op.erase()
 
 
-def loops_function(graph: TensorGraph, vector_bits: int) -> tuple[ir.Operation, LoopsBuilder, Emission]:
+def begin(graph: TensorGraph, vector_bits: int) -> tuple[ir.Operation, LoopsBuilder, Emission]:
     """An empty loops-level function for `graph`, placed before it, and what writes into it."""
-    op = graph.op
-    index, i32 = ir.IndexType.get(), ir.IntegerType.get_signless(32)
-    dynamic = ir.ShapedType.get_dynamic_size()
-    tensors = [ir.RankedTensorType(v.type) for v in [*graph.inputs, *graph.results]]
-    buffers = [ir.MemRefType.get([dynamic], t.element_type) for t in tensors]
-    types = [*buffers, ir.MemRefType.get([dynamic], i32), *[index] * (len(graph.symbols) + 2)]
-    kept = ("sym_name", "lamina.kind", "lamina.symbols", "lamina.label", "lamina.arg_dims", "lamina.result_dims")
-    attributes = {k: op.attributes[k] for k in kept if k in op.attributes}
-    attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
-    function = ir.Operation.create(
-        "func.func", attributes=attributes, regions=1, loc=op.location, ip=ir.InsertionPoint(op)
-    )
-    block = function.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
+    op, tensors = graph.op, [*graph.inputs, *graph.results]
+    function = loops_function(op, tensors, len(graph.symbols))
+    block = function.regions[0].blocks[0]
     b = LoopsBuilder(block, op.location)
     arguments = list(block.arguments)
     for name, value in zip(graph.symbols, arguments[len(tensors) + 1 :]):

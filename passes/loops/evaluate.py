@@ -211,7 +211,7 @@ class Evaluator(Walk):
 
     # -- reductions ------------------------------------------------------------------------------------------------
     def reduce(self, generic: Generic, index: Index) -> list[Any]:
-        fixed = self.loops_of(generic, index)
+        fixed = generic.loops_of(index)
         if is_small(generic):
             return self._unrolled(generic, index, fixed)
         space, positions = self._reduction_space(generic, fixed)

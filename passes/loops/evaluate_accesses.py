@@ -107,7 +107,7 @@ class Accesses(Walk):
     def reduce(self, generic: Generic, index: Index) -> list[Any]:
         for out in generic.outs:
             self.at(out, index)
-        loops = self.loops_of(generic, index)
+        loops = generic.loops_of(index)
         names = {}
         for d in generic.reductions:
             self._fresh += 1

@@ -181,15 +181,7 @@ class Walk:
     def _generic(self, g: Generic, at: Index) -> list[Any]:
         if g.is_reduction:
             return self.reduce(g, at)
-        return self.body(g, self.loops_of(g, at), None)
-
-    def loops_of(self, g: Generic, at: Index) -> list[Dim]:
-        """The parallel loop positions of a generic for an index of its results; reduced ones are left 0."""
-        loops: list[Dim] = [0] * len(g.extents)
-        for expression, i in zip(g.maps[len(g.inputs)], at):
-            if expression[0] == "d":
-                loops[expression[1]] = i
-        return loops
+        return self.body(g, g.loops_of(at), None)
 
     def body(self, g: Generic, loops: Sequence[Dim], accumulators: Sequence[Any] | None) -> list[Any]:
         """What the body of `g` yields at loop position `loops`; `accumulators` stand for the outs' elements."""

@@ -59,7 +59,7 @@ class KeptRow:
         """Load from the scratch row what belongs to the current row."""
 
         def known(index: tuple[Dim, ...]) -> ir.Value | None:
-            loops = _loops_of(self.maker, index)
+            loops = self.maker.loops_of(index)
             if any(d is None and i != r for d, i, r in zip(self.positions, loops, self.row)):
                 return None
             assert self.scratch is not None
@@ -77,14 +77,6 @@ class KeptRow:
 def _index_of(g: Generic, loops: Sequence[Dim]) -> list[Dim]:
     """The index of the results of a parallel generic at loop position `loops`."""
     return [loops[t[1]] if t[0] == "d" else t[1] for t in g.maps[len(g.inputs)]]
-
-
-def _loops_of(g: Generic, index: Sequence[Dim]) -> list[Dim]:
-    loops: list[Dim] = [0] * len(g.extents)
-    for t, i in zip(g.maps[len(g.inputs)], index):
-        if t[0] == "d":
-            loops[t[1]] = i
-    return loops
 
 
 def is_costly(g: Generic) -> bool:

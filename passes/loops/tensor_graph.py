@@ -66,6 +66,14 @@ class Generic:
     def reductions(self) -> list[int]:
         return [i for i, r in enumerate(self.reduced) if r]
 
+    def loops_of(self, index: Sequence[Dim]) -> list[Dim]:
+        """The parallel loop positions for an index of the results; reduced ones are left 0."""
+        loops: list[Dim] = [0] * len(self.extents)
+        for expression, i in zip(self.maps[len(self.inputs)], index):
+            if expression[0] == "d":
+                loops[expression[1]] = i
+        return loops
+
 
 class TensorGraph:
     """Shapes, sizes and generics of kernel function `op`, with the symbols in `sizes` replaced by what is known of them."""

@@ -138,7 +138,7 @@ def _in_one_pass(ev: ThreadValues, row: Row, keys: Sequence[ir.Value]) -> Togeth
     made: dict[tuple[Dim, ...], list[ir.Value]] = {}
 
     def reduce(generic: Generic, index: Index) -> list[ir.Value]:
-        at = tuple(ev.loops_of(generic, index))
+        at = tuple(generic.loops_of(index))
         if at not in made:
             made[at] = row.reduce(ev, joint, at)
         return joint.of(generic, made[at])

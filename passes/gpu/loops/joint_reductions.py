@@ -112,7 +112,7 @@ def passes(
 
 def position(graph: TensorGraph, r: Reduction) -> list[Dim]:
     """Where in its loops a reduction is asked for; those that it reduces are 0."""
-    return Probe(graph, Ranges(), set()).loops_of(r.generic, r.index)
+    return r.generic.loops_of(r.index)
 
 
 def _alike(graph: TensorGraph, a: Reduction, b: Reduction) -> bool:
@@ -123,7 +123,7 @@ def _alike(graph: TensorGraph, a: Reduction, b: Reduction) -> bool:
 def _needed(graph: TensorGraph, stored: set[ir.Value], r: Reduction) -> set[ir.Value]:
     """The reductions that the elements of `r` depend on, by their last arguments."""
     g, probe = r.generic, Probe(graph, Ranges(), stored)
-    loops = probe.loops_of(g, r.index)
+    loops = g.loops_of(r.index)
     for d in g.reductions:
         loops[d] = probe.ranges.add(f"k{d}", g.extents[d])
     probe.body(g, loops, [TOKEN] * len(g.outs))

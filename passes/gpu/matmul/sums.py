@@ -56,10 +56,7 @@ def keep_sums(
                     b.op("vector.store", (pair, buffer, b.dim(offset)), attributes={"alignment": alignment})
                     return []
 
-                if conditions:
-                    b.branch(b.all_of(conditions), [], write)
-                else:
-                    write()
+                b.under(conditions, write)
 
 
 def emit_sums(kernel: GpuKernel, product: Product, sums: int, splits: int) -> None:
