@@ -125,6 +125,10 @@ class Gemm:
         start = self.code.mul(self.code.mul(j, self.k), self.tile.columns)
         return Panel(self.packed, start, self.tile.columns)
 
+    def fetching(self, item: Item, m: Index, b: Panel) -> Panel:
+        """Panel `b`, as one that fetches what is read next while the tile from row `m` on is summed."""
+        return b
+
     def a_rows(self, item: Item, m: Index) -> Rows:
         """Where rows `m ...` of A are, when A is read in place; else they are in `self.a_block`, a line each."""
         line = self.a_line(self.code.sub(item.k_high, item.k_low))
@@ -298,7 +302,7 @@ class Gemm:
         """The register tile of rows from `m` on and panel `j`, which starts at column `first` (read from `start` on)."""
         code, tile = self.code, self.tile
         count = tile.rows if divides(tile.rows, self.rows_dim) else code.min(tile.rows, code.sub(item.row_end, m))
-        rows = self.a_rows(item, m)
+        rows, b = self.a_rows(item, m), self.fetching(item, m, b)
         at, stride = 0, tile.columns
         if self.keeps:
             stride = self.column_block

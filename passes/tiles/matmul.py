@@ -18,6 +18,7 @@ from .code import Index, delinearize
 from .copy_line import Line, Place, copy_line
 from .dot import dot_tile
 from .epilogue import Epilogue
+from .fetch import fetching
 from .frame import EmitError, Frame
 from .gemm import Gemm, Item
 from .lanes import multiply_pairs
@@ -123,6 +124,16 @@ class Matmul(Gemm):
             return self.packed_panel(first, self.k)
         self.first, matrix = first, self.matrix
         return Panel(matrix.buffer, matrix.at(self.code, 0, first), matrix.k_stride, matrix.dtype)
+
+    def fetching(self, item: Item, m: Index, b: Panel) -> Panel:
+        if self.mode != "packed" or self.pairs or self.tile.by_lane:
+            return b
+        code, view, columns = self.code, self.problem.b_view, self.problem.panel
+        assert view is not None
+        next_panel = code.add(b.start, code.mul(code.add(self.k, item.k_low), columns))
+        end = code.add(code.size(view.offset), code.mul(code.mul(code.ceildiv(self.n, columns), columns), self.k))
+        tile, tiles = code.div(code.sub(m, item.row), self.tile.rows), self.row_block // self.tile.rows
+        return fetching(code, b, next_panel, end, tile, tiles, item.k_low, self.k_block if self.blocked else self.k)
 
     def packed_panel(self, first: Index, lines: Index) -> Panel:
         """The panel of packed weights, of so many lines each, that begins at column `first`."""

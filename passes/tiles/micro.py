@@ -100,6 +100,7 @@ class Panel:
     """Where the tile finds B: vector `q` at k starts at element `start + k * stride + q * width` of `buffer`.
 
     A tile may span several packed panels of `vectors` vectors each, `next` elements apart. `dtype` is that of the buffer.
+    With each k, element `ahead + k * pace` is fetched (`fetch`).
     """
 
     buffer: ir.Value
@@ -108,9 +109,13 @@ class Panel:
     dtype: str = ""
     vectors: int = 0
     next: Index = 0
+    ahead: Index | None = None
+    pace: int = 0
 
     def loads(self, code: Code, tile: Tile, k: Index) -> list[ir.Value]:
         """The vectors of B at `k`, in the tile's dtype."""
+        if self.ahead is not None:
+            code.prefetch(self.buffer, code.add(self.ahead, code.mul(k, self.pace)))
         return [numeric.convert(code, x, self.dtype or tile.dtype, tile.dtype) for x in self.raw(code, tile, k)]
 
     def raw(self, code: Code, tile: Tile, k: Index) -> list[ir.Value]:

@@ -27,6 +27,7 @@ from .blocks import block_size, divides
 from .code import Code, Index, delinearize
 from .conv_problem import ConvProblem, input_reader
 from .epilogue import Epilogue, needs_scalars
+from .fetch import fetching
 from .frame import EmitError, Frame
 from .gemm import FEW_ITEMS, Gemm, Item
 from .micro import Panel, Rows, Tile, fitted, multiply_by_table
@@ -41,8 +42,6 @@ FEW_POSITIONS = 48  # ... of a kernel of one position, where each line of K is a
 BLOCK_BYTES = 16_000
 MOST_TAPS = 8  # of an unrolled line
 FEWEST_LINES, MOST_LINES = 64, 512  # of K in a block
-MANY_TILES = 4  # of an item; fewer cannot hide the time that their block of B takes from memory
-CACHE_LINE = 64
 
 
 class PackedConv(Gemm):
@@ -124,10 +123,7 @@ class PackedConv(Gemm):
             b = self.b_panel(item, j, first)
 
             def tiles(part: Item) -> None:
-                def tile(m: Index) -> None:
-                    self._fetch(part, m, b)
-                    self.tile_sums(part, m, j, first, first, b)
-
+                tile = lambda m: self.tile_sums(part, m, j, first, first, b)
                 code.loop(item.row, item.row_end, self.tile.rows, [], tile)
 
             if self.blocked:
@@ -171,18 +167,11 @@ class PackedConv(Gemm):
         start = self.code.add(self.code.size(view.offset), self.code.mul(first, self.k))
         return Panel(buffer.memref, start, self.tile.columns, buffer.dtype)
 
-    def _fetch(self, item: Item, m: Index, b: Panel) -> None:
-        """Fetch a tile's share of the next block of B to L2: the first tile that reads a block would wait for L3 or memory."""
+    def fetching(self, item: Item, m: Index, b: Panel) -> Panel:
         code, depth = self.code, self.k_block if self.blocked else self.k
-        tiles = self.row_block // self.tile.rows
-        if not isinstance(depth, int) or tiles < MANY_TILES:
-            return
-        line = CACHE_LINE // DTYPES[b.dtype or self.tile.dtype].bytes
-        share = -(-depth * self.tile.columns // (line * tiles)) * line
         next_block = code.add(b.start, code.mul(item.k_high, self.tile.columns))
-        first = code.mul(code.div(code.sub(m, item.row), self.tile.rows), share)
-        start = code.min(code.add(next_block, first), code.sub(self.b_end, share))
-        code.loop(0, share, line, [], lambda i: code.prefetch(b.buffer, code.add(start, i)))
+        tile, tiles = code.div(code.sub(m, item.row), self.tile.rows), self.row_block // self.tile.rows
+        return fetching(code, b, next_block, self.b_end, tile, tiles, item.k_low, depth)
 
     def multiply(
         self, tile: Tile, rows: Rows, b: Panel, low: Index, high: Index, acc: list[ir.Value]

@@ -191,7 +191,7 @@ def test_pack(n, k, dtype):
     np.testing.assert_array_equal(compiled(text)(w), pack(w, 16))
 
 
-@pytest.mark.parametrize("m", [1, 2, 3, 9, "d0"])
+@pytest.mark.parametrize("m", [1, 2, 3, 9, 70, "d0"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_packed_weights(m, dtype):
     n, k, columns = 120, 1100, 16
@@ -210,6 +210,14 @@ def test_packed_weights(m, dtype):
     close(y, exact, k=k) if dtype == "f32" else np.testing.assert_allclose(
         y.astype(float), exact, rtol=2**-8, atol=2**-5
     )
+
+
+@pytest.mark.parametrize("m, fetches", [(6, False), (70, True)])
+def test_weights_are_fetched_while_several_tiles_read_those_before(m, fetches):
+    x, w, y = (tensor("f32", s) for s in [(m, 40), (3, 40, 16), (m, 48)])
+    body = f'%y = "lamina.packed_linear"(%0, %1) {{size = 48 : i64}} : ({x}, {w}) -> {y}\nreturn %y : {y}'
+    text = kernel("matmul", [("f32", (m, 40)), ("f32", (3, 40, 16))], [("f32", (m, 48))], body)
+    assert ("call void @llvm.prefetch" in compiled(text, target="x86-64-v3").llvm_ir) == fetches
 
 
 X86 = ("x86-64-v3", "x86-64-v3+vnni", "x86-64-v4", "x86-64-v4+vnni")
