@@ -1,4 +1,4 @@
-"""What can go wrong in compilation, one class for each who.
+"""What can go wrong in compilation, one class for each culprit: the graph, a kernel, a worker.
 
 `nodes` are the places in the user's program (`record.Location`) that the failure belongs to; a caller that can run
 them otherwise (torch.compile's fallback to eager) compiles the rest again without them.

@@ -149,7 +149,7 @@ class Op:
     single_result: ClassVar[bool]
     samples: ClassVar[tuple[Sample, ...]] = ()
     torch: ClassVar[Callable | None] = None  # torch(*tensors, **attributes): what eager computes, for tests
-    numerics: ClassVar[str] = "exact"  # "exact", "bounded" (ulp) or "order" (design §11)
+    numerics: ClassVar[str] = "exact"  # "exact", "bounded" (ulp) or "order" of sums (ARCHITECTURE.md, Numerics)
     infer: ClassVar[Callable[..., TensorType | tuple[TensorType, ...]]]
     reference: ClassVar[Callable[..., Any]]
     lower: ClassVar[Callable[..., Any] | None] = None

@@ -7,10 +7,10 @@ from typing import Any
 
 from ...dialects.op import normalize_dim
 from .creation import literal
+from .placed_elements import diagonal_scatter
 from .positions import from_start, slice_start
 from .registry import Value, aten, require
 from .scatter import index_add
-from .tensor_algebra import diagonal_scatter
 from .tensor_math import T
 
 

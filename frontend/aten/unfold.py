@@ -1,4 +1,4 @@
-"""Windows added up where they came from: the gradients of `unfold` and `im2col`, and `fold`.
+"""Windows of images as columns (`im2col`), and added up where they came from: the gradients of `unfold` and `im2col`, and `fold`.
 
     y[w step + s] = Σ x[w, s]      for windows w, places s < size
 
@@ -13,11 +13,43 @@ from typing import Any
 
 from ...dialects.dims import Dim
 from ...dialects.op import normalize_dim
+from ...dialects.strides import row_major
 from .promotion import number
 from .registry import Unsupported, Value, aten, require
 from .tensor_math import T
 
 _MOST_PIECES = 64
+
+
+@aten("im2col")
+def im2col(
+    c: Any,
+    x: Value,
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    """Every window of an image as a column: [B, C * kh * kw, windows]."""
+    t = T(c, x)
+    if any(padding):
+        pads = (0,) * (t.rank - 2) + tuple(padding)
+        t = t.op("pad", low=pads, high=pads, value=number(0, t.dtype), mode="constant")
+    *lead, high, wide = t.shape
+    require(isinstance(high, int) and isinstance(wide, int), "windows of a symbolic size")
+    counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in zip((high, wide), kernel, dilation, stride)]
+    strides = row_major(t.shape)
+    made = t.reshape(t.numel(*range(t.rank))).op(
+        "as_strided",
+        shape=(*lead, *kernel, *counts),
+        strides=(
+            *strides[:-2],
+            *(s * d for s, d in zip(strides[-2:], dilation)),
+            *(s * n for s, n in zip(strides[-2:], stride)),
+        ),
+        offset=(0,),
+    )
+    return made.reshape(*c.out_type.shape).value
 
 
 @aten("unfold_backward")
