@@ -223,7 +223,7 @@ CHAPTERS = (
     Chapter(
         "`asm` of a matrix product",
         "And of the first projection: one step along K in its register tile, 6 rows by 2 vectors of sums, as `lamina-emit-matmul`"
-        " wrote it: two vectors of the packed matrix, then an element of each row times both.",
+        " wrote it: a fetch of the next panel, two vectors of the packed matrix, then an element of each row times both.",
         "asm",
         lambda t: widest_loop(kernel(t["asm"], "packed_linear"), "vfmadd"),
     ),
