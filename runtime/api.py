@@ -43,15 +43,15 @@ def load(
     `threads` limits the threads of a call; `graphs` lets a GPU's driver launch all kernels of static sizes at once, as a
     CUDA or HIP graph. ArtifactError says why a file cannot be loaded. Loading runs the file's code: load what you trust.
     """
+    place = None
     if device != "cpu":
-        from .gpu.model import GpuModel, parse_device
+        from .gpu import model
 
-        place = parse_device(device)
-        artifact = read_artifact(path, verify)
-        with reading(artifact.path):
-            return GpuModel(artifact, entry, place, target, graphs)
+        place = model.parse_device(device)
     artifact = read_artifact(path, verify)
     with reading(artifact.path):
+        if place:
+            return model.GpuModel(artifact, entry, place, target, graphs)
         return Model(artifact, entry, artifact.choose(entry, target), threads)
 
 
@@ -76,7 +76,6 @@ class Model(EntryModel):
         return self._call(tuple(out) if isinstance(out, list) else out, *args)
 
     def run(self, state: Iterable[np.ndarray], /, *args: Any, out: Any = None, **named: Any) -> Any:
-        """Run on arrays and a state, which is updated."""
         if named:
             args = self._caller.order(args, named)
         return self._call(tuple(out) if isinstance(out, list) else out, *args, *state)

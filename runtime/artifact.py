@@ -40,7 +40,7 @@ class Artifact:
     def __init__(self, path: str, data: mmap.mmap, members: Mapping[str, Member], manifest: dict[str, Any]):
         self.path, self.manifest = path, manifest
         self.members = members  # where each lies in the file
-        self._bytes = np.frombuffer(data, np.uint8)
+        self._data, self._bytes = data, np.frombuffer(data, np.uint8)
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -105,6 +105,10 @@ class Artifact:
         """A weight as a read-only array in the mapping."""
         weight = self.manifest["weights"][name]
         return self.weight_bytes(name).view(numpy_dtype(weight["dtype"])).reshape(weight["shape"])
+
+    def let_go(self) -> None:
+        """Free the memory of what was read; what is read again comes from the system's cache of the file."""
+        self._data.madvise(mmap.MADV_DONTNEED)
 
     def verify(self) -> None:
         """Check the hashes of all code and weights."""

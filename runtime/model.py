@@ -35,7 +35,6 @@ class EntryModel(ABC):
         return f"<lamina {self._caller} for {self.target}>"
 
     def __reduce__(self) -> Any:
-        """A model is code loaded into this process, and mapped weights: it is not pickled or copied."""
         raise TypeError(f"a loaded model cannot be pickled or copied; load {self.artifact.path} again")
 
     def session(self) -> Session:
@@ -49,6 +48,7 @@ class EntryModel(ABC):
             arrays = replaced_weights(self._weights, specs, weights)
             constants = self._constants([arrays[n] if n in arrays else self.artifact.weight_bytes(n) for n in specs])
             self._weights, self._caller.constants = arrays, constants
+            self.artifact.let_go()  # most of it, packed or on a GPU, is not read again
 
     def initial_state(self) -> dict[str, Any]:
         """The initial values of the inputs that are state, by name, in memory of their own."""

@@ -85,7 +85,6 @@ class _GpuTable(Table):
 
     @property
     def busy(self) -> bool:
-        """True while another thread launches."""
         return bool(self.slots[table.SLOT["busy"]])
 
     def memoise(self, values: tuple[Any, ...]) -> None:

@@ -8,6 +8,7 @@ Results are `DeviceArray`s. Work goes to the default stream, or to `stream=`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,15 +37,12 @@ def parse_device(text: str) -> Device:
 
 def launcher(artifact: Artifact) -> Image | None:
     """The code by which this host launches the artifact's programs on GPUs; None: it has none for it."""
-    found = artifact.host_launcher()
-    if found is None:
-        return None
-    image = Image(found, "launcher")
-    try:
-        image.address(ENTRY)
-    except LaminaRuntimeError:
-        return None  # its table is of another version
-    return image
+    if found := artifact.host_launcher():
+        image = Image(found, "launcher")
+        with contextlib.suppress(LaminaRuntimeError):  # its table is of another version
+            image.address(ENTRY)
+            return image
+    return None
 
 
 class GpuModel(EntryModel):
@@ -66,7 +64,6 @@ class GpuModel(EntryModel):
         return self.run(self.initial_state().values(), *args, stream=stream, **named)
 
     def run(self, state: Iterable[DeviceArray], /, *args: Any, stream: int = 0, **named: Any) -> Any:
-        """Run on arrays and a state, which is updated."""
         if named or len(args) != len(self.inputs):
             args = self._caller.order(args, named, called=repr(self))
         return self._caller.call(stream, *args, *state)

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,6 +123,30 @@ def test_swap_weights(simple):
     assert simple(x).tolist() == [4] * 8
     simple.swap_weights({"w": np.arange(8, dtype=np.float32)})
     assert simple(x).tolist() == list(range(1, 9))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_weights_that_were_read_to_load_take_no_memory(saved, compiled):
+    """Weights that are packed, or copied to a GPU, would be there twice."""
+    f = Function((1 << 20,))
+    y = f.call("mul", f.input("x"), f.weight("w"))
+    w = np.arange(1 << 20, dtype=np.float32)
+    path = saved({"main": compiled(f, [("y", y, "")], symbols=[])}, {"w": w})
+    model = lamina.load(path, verify=True)  # reads them all
+    assert _resident(path) < w.nbytes // 2
+    np.testing.assert_array_equal(model(w), w * w)
+
+
+def _resident(path):
+    """Bytes of a mapped file that are in memory for this process."""
+    found, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            inside = rest[-1] == str(path)
+        elif inside and first == "Rss:":
+            found += 1024 * int(rest[0])
+    return found
 
 
 @pytest.fixture(scope="module")
