@@ -1,4 +1,4 @@
-"""The second stage of an attention whose keys are split: parts merged in order, and the epilogue.
+"""The second stage of an attention whose keys are split: parts merged in order, and what is fused to the result.
 
 A thread has a vector of columns of one query row:  out = sum_p e_p O_p / sum_p e_p total_p,  e_p = exp(m_p - max m).
 The maximum is the running one, so each part is read once; the order is fixed, and so are the bits.
@@ -16,7 +16,7 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
 from ..lane_places import divisible
-from ..matmul.epilogue import Epilogue
+from ..matmul.outputs import Outputs
 from ..thread_values import ThreadValues
 from .layout import NVIDIA, QUADS, Functions
 from .problem import Attention
@@ -99,12 +99,12 @@ class _Merge:
         for result, buffer in zip(self.stage.kernel.graph.results, self.stage.outputs):
             if result == lse:
                 _store_lse(self.stage, buffer, softmax.lse(top, total))
-        epilogue = Epilogue(self.stage, p, apart=lse)
-        if epilogue.halves:
-            narrow = ir.VectorType.get([self.width], epilogue.element) if self.width > 1 else epilogue.element
+        outputs = Outputs(self.stage, p, apart=lse)
+        if outputs.halves:
+            narrow = ir.VectorType.get([self.width], outputs.element) if self.width > 1 else outputs.element
             value = b.value("arith.truncf", (value,), narrow)
         batch, row, w = map(dims.symbol, ("batch", "row", "w"))
-        epilogue.write(values, batch, row, w, value)
+        outputs.write(values, batch, row, w, value)
 
     def _add(self, values: ThreadValues, number: Dim, state: list[ir.Value]) -> list[ir.Value]:
         """The maximum, total and output with part `number`."""

@@ -22,7 +22,7 @@ from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import divisible
 from ..thread_values import ThreadValues
 from .conv_product import PatchRows, Window
-from .epilogue import Epilogue
+from .outputs import Outputs
 from .problem import Product
 
 THREADS = 128
@@ -124,14 +124,14 @@ class DepthwiseConv:
         """Store what the epilogue makes of the sums."""
         p, last, ragged = self.product, self.windows[-1], not divisible(self.windows[-1].out, self.run)
         first = ev.ranges.linearize([*outer, 0], [*self.outer, last.out])
-        epilogue = Epilogue(self.stage, p)
+        outputs = Outputs(self.stage, p)
         for o, total in enumerate(sums):
             column = run * self.run + o
 
             def write(total: ir.Value = total, column: Dim = column) -> list[ir.Value]:
                 row = self.b.bind_unique("row", self.b.dim(first + column))
                 ev.ranges.add(str(row), p.m)
-                epilogue.write(ev, 0, row, vector, self._narrow(total))
+                outputs.write(ev, 0, row, vector, self._narrow(total))
                 return []
 
             if ragged and o:

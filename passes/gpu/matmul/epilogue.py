@@ -1,29 +1,27 @@
-"""From the sums of a product in registers to the kernel's outputs: bias, rounding, fused ops, stores.
+"""From the sums of a product in registers to the kernel's outputs: bias, rounding, exchanges between lanes, stores.
 
-The root's result at a point is its sum plus bias, rounded to the root's dtype as eager rounds it; the fused ops are
-evaluated on that by the evaluator of all stages, `V` columns at a time. Threads hold pairs of columns (`fragment` says
-where). 16-bit pairs are first exchanged among four lanes, so that each has eight columns: one 16-byte store, and
-16-byte loads of a residual. Where the root is of f32 and all outputs are of 16 bits (`narrows`), outputs are exchanged.
-Of several eights all loads are under way before the first store, past which none moves up: a load from memory takes the time
-of many stores.
+The root's result at a point is its sum plus bias, rounded to the root's dtype as eager rounds it; `outputs` evaluates the
+fused ops on that. Threads hold pairs of columns (`fragment` says where). 16-bit pairs are first exchanged among four
+lanes, so that each has eight columns: one 16-byte store, and 16-byte loads of a residual. Where the root is of f32 and
+all outputs are of 16 bits (`narrows`), outputs are exchanged. Of several eights all loads are under way before the first
+store, past which none moves up: a load from memory takes the time of many stores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.evaluate_accesses import TOKEN, Accesses
-from ...loops.evaluate_walk import Index, Known
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage
 from ..hopper.ptx import Ptx
 from ..lane_places import LANE, divisible
 from ..thread_values import ThreadValues
+from .outputs import Outputs
 from .problem import Product
 from .unaligned_rows import UnalignedRows
 
@@ -39,46 +37,19 @@ class Limits:
     end: Dim | None = None
 
 
-@dataclass(frozen=True)
-class Order:
-    """How an output has the root's elements: these are `shape` row by row, and dim `i` of the output is number `dims[i]` of it.
-
-    None is for a dim of size 1.
-    """
-
-    shape: tuple[Dim, ...]
-    dims: tuple[int | None, ...]
-
-
-def _parts(place: Dim, sizes: Mapping[str, Dim]) -> list[str]:
-    """The dims of an output that make a dim of the root, outermost first: `a * 16 + b` for a size of `b` of 16."""
-    names = dims.symbols(place) if isinstance(place, dims.Expr) else ()
-    inner, found, rest = 1, [], {n: dims.linear_coefficient(place, n) for n in names}
-    while rest:
-        name = next(n for n, step in rest.items() if step == inner)
-        found.insert(0, name)
-        inner, _ = inner * sizes[name], rest.pop(name)
-    return found
-
-
-class Epilogue:
-    """Writes the outputs of `stage`'s kernel, whose root is `product`'s; all but `apart`, which its caller writes.
+class Epilogue(Outputs):
+    """Writes the outputs from sums that threads hold in pairs of columns.
 
     The loads of `ahead` groups of 32 columns, in two rows each, are under way together.
     """
 
     def __init__(self, stage: GpuStage, product: Product, apart: ir.Value | None = None, ahead: int = 2):
+        super().__init__(stage, product, apart)
         self.ahead = ahead
-        self.outputs = [o for o in zip(stage.kernel.graph.results, stage.outputs) if apart is None or o[0] != apart]
-        self.stage, self.product, self.b = stage, product, stage.b
         self.ptx = Ptx(stage)
-        self.element = ir.RankedTensorType(product.root.results[0].type).element_type
-        self.halves = str(self.element) in ("f16", "bf16")
         self.width = next(w for w in (8 if self.halves else 2, 2, 1) if divisible(product.n, w))
         self.shifts = self._shifts()
         self.ranges = Ranges()
-        self.reads = False  # outputs read anything but the root's result
-        self.orders = {result: self._order(result) for result, _ in self.outputs}
         self.narrows = self._narrows()
 
     def fragment(
@@ -127,9 +98,9 @@ class Epilogue:
             return
         for group, h, value in eights:
             row, place = self.rows[h], self._symbol("w", self._eighth(group), dims.floordiv(self.product.n, 8))
-            stores.append((self._conditions(row, place, 8), self._evaluated(ev, self.batch, row, place, value)))
+            stores.append((self._conditions(row, place, 8), self.evaluated(ev, self.batch, row, place, value)))
         for conditions, made in stores:
-            self._where(conditions, lambda made=made: self._store(ev, made))
+            self._where(conditions, lambda made=made: self.store(ev, made))
 
     # -- one store -------------------------------------------------------------------------------------------------
     def _words(self, group: int, sums: Sequence[ir.Value]) -> list[list[ir.Value]]:
@@ -179,7 +150,7 @@ class Epilogue:
                 (buffer, at, self._eight(self.ptx.quad_transpose(w, quad), result))
                 for w, (result, buffer) in zip(words, self.outputs)
             ]
-            self._where(self._conditions(row, place, 8), lambda made=made: self._store(wide, made))
+            self._where(self._conditions(row, place, 8), lambda made=made: self.store(wide, made))
 
     def _narrow_words(self, group: int, h: int, sums: Sequence[ir.Value]) -> list[list[ir.Value]]:
         """Of each output the four pairs of row `h` that this lane has of a group before the exchange."""
@@ -189,7 +160,7 @@ class Epilogue:
         for j in range(4 * group, 4 * group + 4):
             i = 4 * j + 2 * h
             pair = self._rounded(sums[i : i + 2], self._biases(j)[h])
-            flat = self._root_at(ev, self.batch, inside, self._pair_place(j), pair)
+            flat = self.root_at(ev, self.batch, inside, self._pair_place(j), pair)
             for found, (result, _) in zip(words, self.outputs):
                 found.append(self._word(ev.vector(ev.at(result, self.index(ev.ranges, result, flat)))))
         return words
@@ -248,65 +219,6 @@ class Epilogue:
         symbol = self.b.bind_unique(name, self.b.dim(place))
         self.ranges.add(str(symbol), end)
         return symbol
-
-    def write(self, ev: ThreadValues, batch: Dim, row: Dim, position: Dim, value: ir.Value) -> None:
-        """Evaluate and store all outputs, given the root's result at vector `position` of a row."""
-        self._store(ev, self._evaluated(ev, batch, row, position, value))
-
-    def _store(self, ev: ThreadValues, made: Sequence[tuple[ir.Value, Dim, ir.Value]]) -> None:
-        for buffer, place, value in made:
-            ev.store(buffer, place, value)
-
-    def _evaluated(
-        self, ev: ThreadValues, batch: Dim, row: Dim, position: Dim, value: ir.Value
-    ) -> list[tuple[ir.Value, Dim, ir.Value]]:
-        """All outputs there: buffers, places and values."""
-        graph, made = self.stage.kernel.graph, []
-        flat = self._root_at(ev, batch, row, position, value)
-        for result, buffer in self.outputs:
-            index = self.index(ev.ranges, result, flat)
-            place = flat if self.orders[result] is None else ev.ranges.linearize(index, graph.shape(result))
-            made.append((buffer, place, ev.at(result, index)))
-        return made
-
-    def _root_at(self, ev: ThreadValues, batch: Dim, row: Dim, position: Dim, value: ir.Value) -> Dim:
-        """Let `ev` know the root's result at vector `position` of a row; the number of its first element."""
-        p = self.product
-        flat = ev.ranges.simplify((batch * p.m + row) * p.n + ev.flat(position))
-        ev.known[p.root.results[0]] = self._known(ev, flat, value)
-        return flat
-
-    def index(self, ranges: Ranges, result: ir.Value, flat: Dim) -> list[Dim]:
-        """Where an output has the root's element number `flat`."""
-        order = self.orders[result]
-        if order is None:
-            return list(ranges.delinearize(flat, self.stage.kernel.graph.shape(result)))
-        place = ranges.delinearize(flat, order.shape)
-        return [0 if d is None else place[d] for d in order.dims]
-
-    def _order(self, result: ir.Value) -> Order | None:
-        """For an output with the root's dims, or parts of them, in another order, which they are."""
-        graph, root = self.stage.kernel.graph, self.product.root.results[0]
-        shape = graph.shape(result)
-        names = [f"dim{d}" for d in range(len(shape))]
-        walk = Accesses(graph, Ranges(dict(zip(names, shape))))
-        found: list[Index] = []
-        walk.known[root] = lambda index: found.append(index) or TOKEN
-        walk.at(result, [dims.symbol(n) for n in names])
-        self.reads |= bool(walk.loads)
-        if not found:
-            return None
-        sizes = dict(zip(names, shape))
-        parts = [n for d in found[0] for n in _parts(d, sizes)]
-        order = tuple(parts.index(n) if n in parts else None for n in names)
-        sized = [d for d in order if d is not None]
-        return Order(tuple(sizes[n] for n in parts), order) if sized != sorted(sized) else None
-
-    def _known(self, ev: ThreadValues, flat: Dim, value: ir.Value) -> Known:
-        def known(index: Index) -> ir.Value | None:
-            return value if ev.ranges.linearize(index, self.product.result) == flat else None
-
-        return known
 
     # -- values ----------------------------------------------------------------------------------------------------
     def _evaluator(self, width: int) -> ThreadValues:

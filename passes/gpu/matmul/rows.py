@@ -18,7 +18,7 @@ from ..gpu_kernel import WARP, GpuKernel
 from ..hopper.ptx import Ptx
 from ..lane_places import divisible
 from ..thread_values import ThreadValues
-from .epilogue import Epilogue
+from .outputs import Outputs
 from .problem import Product
 
 WARPS = 4  # of a block
@@ -141,7 +141,7 @@ class RowsProduct:
                     value = b.value("arith.addf", (value, bias), value.type)
                 if self.halves:
                     value = b.value("arith.truncf", (value,), like(self.stored))
-                Epilogue(self.stage, p).write(ev, dims.symbol("batch"), i, dims.symbol("group"), value)
+                Outputs(self.stage, p).write(ev, dims.symbol("batch"), i, dims.symbol("group"), value)
             return []
 
         b.branch(self.writes, [], write)

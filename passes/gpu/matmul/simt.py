@@ -24,7 +24,7 @@ from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import divisible
 from ..probe import Probe
 from ..thread_values import ThreadValues
-from .epilogue import Epilogue
+from .outputs import Outputs
 from .problem import Product, Side
 
 THREADS = 256
@@ -177,7 +177,7 @@ class SimtProduct:
                     ranges = Ranges({"batch": p.batches, str(r): p.m, str(w): dims.floordiv(p.n, width)})
                     ev = ThreadValues(self.stage, ranges, width)
                     value = self._result(ev, values, r, w)
-                    Epilogue(self.stage, p).write(ev, dims.symbol("batch"), r, w, value)
+                    Outputs(self.stage, p).write(ev, dims.symbol("batch"), r, w, value)
                     return []
 
                 inside = self.inside([(r, p.m, self.tile), (w, dims.floordiv(p.n, width), self.tile // width)])

@@ -2,7 +2,7 @@
 
     sums[part, batch, row, column]          rows of `sums_pitch` elements
 
-A thread of the second stage adds a vector of columns of one row and writes it through the epilogue.
+A thread of the second stage adds a vector of columns of one row and writes what `outputs` makes of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ..gpu_kernel import GpuKernel
 from ..hopper.ptx import Ptx, round_up
 from ..lane_places import divisible
 from ..thread_values import ThreadValues
-from .epilogue import Epilogue, Limits
+from .epilogue import Limits
+from .outputs import Outputs
 from .problem import Product
 
 THREADS = 256
@@ -77,7 +78,7 @@ def emit_sums(kernel: GpuKernel, product: Product, sums: int, splits: int) -> No
     pitch = sums_pitch(p)
 
     def inside() -> list[ir.Value]:
-        epilogue = Epilogue(stage, p)
+        outputs = Outputs(stage, p)
         ev = ThreadValues(stage, Ranges({"batch": p.batches, "row": p.m, "w": vectors}), width)
         column = ev.flat(w)
         parts = [
@@ -92,11 +93,11 @@ def emit_sums(kernel: GpuKernel, product: Product, sums: int, splits: int) -> No
             if bias.type != value.type:
                 bias = b.value("arith.extf", (bias,), value.type)
             value = b.value("arith.addf", (value, bias), value.type)
-        if epilogue.halves:
-            element = epilogue.element
+        if outputs.halves:
+            element = outputs.element
             type = ir.VectorType.get([width], element) if width > 1 else element
             value = b.value("arith.truncf", (value,), type)
-        epilogue.write(ev, batch, row, w, value)
+        outputs.write(ev, batch, row, w, value)
         return []
 
     less = b.compare("slt", flat, total)

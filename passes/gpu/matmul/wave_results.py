@@ -15,8 +15,8 @@ from ..gpu_kernel import GpuStage
 from ..lane_places import LANE
 from ..loops.stored import Stored
 from ..probe import Probe, choose_width
-from .epilogue import Epilogue
 from .matrix_units import Unit
+from .outputs import Outputs
 from .problem import Product
 
 
@@ -31,7 +31,7 @@ class WaveResults:
         apart: ir.Value | None = None,
     ):  # fmt: skip
         self.stage, self.b, self.product, self.unit, self.lane, self.tile = stage, stage.b, product, unit, lane, tile
-        self.epilogue = Epilogue(stage, product, apart)
+        self.outputs = Outputs(stage, product, apart)
         self.width = self._width()
         self.ev = Stored().evaluator(stage, Ranges({"batch": product.batches}), self.width)
 
@@ -47,7 +47,7 @@ class WaveResults:
     def _width(self) -> int:
         """Neighbouring columns that a lane writes at once."""
         product, graph = self.product, self.stage.kernel.graph
-        results = [result for result, _ in self.epilogue.outputs]
+        results = [result for result, _ in self.outputs.outputs]
 
         def probe(width: int) -> Probe:
             ranges = Ranges(
@@ -57,7 +57,7 @@ class WaveResults:
             accesses = Probe(graph, ranges, {product.root.results[0]})
             flat = (dims.symbol("batch") * product.m + dims.symbol("m")) * product.n + column
             for value in results:
-                accesses.at(value, self.epilogue.index(ranges, value, flat))
+                accesses.at(value, self.outputs.index(ranges, value, flat))
             if product.bias is not None:
                 product.bias_at(accesses, dims.symbol("batch"), dims.symbol("m"), column)
             return accesses
@@ -75,7 +75,7 @@ class WaveResults:
         self.ev.ranges.add(str(w), dims.floordiv(product.n, width))
 
         def store() -> list[ir.Value]:
-            self.epilogue.write(self.ev, dims.symbol("batch"), m, w, self._root(sums, first, m, self.ev.flat(w)))
+            self.outputs.write(self.ev, dims.symbol("batch"), m, w, self._root(sums, first, m, self.ev.flat(w)))
             return []
 
         masks = [
@@ -94,7 +94,7 @@ class WaveResults:
         lanes = [b.extract(sums, first + k) for k in range(width)]
         type: ir.Type = b.f32 if width == 1 else ir.VectorType.get([width], b.f32)
         total = lanes[0] if width == 1 else b.value("vector.from_elements", lanes, type)
-        element = self.epilogue.element
+        element = self.outputs.element
         if self.product.bias is not None:
             bias = ev.vector(self.product.bias_at(ev, dims.symbol("batch"), row, column))
             bias = bias if element == b.f32 else b.value("arith.extf", (bias,), type)
