@@ -70,6 +70,12 @@ def current_stream(index: int) -> int:
     return torch._C._cuda_getCurrentRawStream(index)
 
 
+def _reads_patches(program: GpuProgram) -> bool:
+    """True if a kernel has a descriptor in im2col mode."""
+    stages = (stage for header in program.headers.values() for stage in header["stages"])
+    return any("steps" in entry for stage in stages for entry in stage["tma"])
+
+
 class CudaNative(Native):
     """A loaded part on a GPU."""
 
@@ -77,7 +83,7 @@ class CudaNative(Native):
 
     def __init__(self, part: Part, program: GpuProgram, frozen: bool = False):
         super().__init__(part, program, frozen)
-        if program.reads_patches:  # their descriptors are encoded in Python only
+        if _reads_patches(program):  # their descriptors are encoded in Python only
             self.symbolic = None
         self.device = torch.device("cuda", program.device.index)
 

@@ -70,7 +70,11 @@ class GpuModel(EntryModel):
 
     def _constants(self, weights: list[np.ndarray]) -> Constants:
         owners = [self._placed(w.reshape(-1).view(np.uint8)) for w in weights]
-        constants = self.program.initialize([o.pointer for o in owners], owners)
+        plan = self.plan
+        read = [place for row in plan["launches"] for place in row["args"]]
+        read += [c["from"] for c in plan["before"] + plan["after"]] + [o["storage"] for o in plan["outputs"]]
+        kept = [o for n, o in enumerate(owners) if ["weight", n] in read]  # not those that are packed alone
+        constants = self.program.initialize([o.pointer for o in owners], kept)
         self.device.synchronize()
         return constants
 

@@ -40,20 +40,14 @@ class GpuProgram(PlannedProgram):
         device.require(header["arch"])
         self._code = {n: unpack(k) for n, k in zip(header["kernels"], kernels)}
         counts = {space: len(plan[key]) for space, key in _SPACES.items()}
-        headers = {n: described for n, (described, _) in self._code.items()}
-        check_launches(plan, counts, headers, self.name)
+        self.headers = {n: described for n, (described, _) in self._code.items()}
+        check_launches(plan, counts, self.headers, self.name)
         if plan["init"] is not None:
-            check_launches(plan["init"], {s: counts[s] for s in _INIT_SPACES}, headers, self.name)
+            check_launches(plan["init"], {s: counts[s] for s in _INIT_SPACES}, self.headers, self.name)
         self._modules: dict[str, Module] = {}
         self._walks: dict[tuple[int, ...], list[Walk]] = {}  # those that no call is using
         self.status = StatusWords(device, len(plan["launches"]))
         self._counts = counts
-
-    @property
-    def reads_patches(self) -> bool:
-        """Has a kernel a descriptor in im2col mode?"""
-        stages = (stage for header, _ in self._code.values() for stage in header["stages"])
-        return any("steps" in entry for stage in stages for entry in stage["tma"])
 
     # -- calls --------
     def initialize(

@@ -237,6 +237,24 @@ def test_a_host_without_a_launcher_uses_python(monkeypatch, tmp_path):
     check(model(*given(model, x, w)), expected(x, w))
 
 
+def test_weights_that_only_what_depends_on_them_reads_are_freed(load):
+    """And not those that launches read, are copied, or returned."""
+    graph, type = Graph(), TensorType("f32", (64,))
+    x = graph.add_input("x", type)
+    first, second, third = (graph.add_input(n, type, "weight") for n in "abc")
+    graph.add_output(graph.add("mul", x, graph.add("sum", graph.add("exp", first), dims=(0,), keepdim=True)))
+    graph.add_output(graph.add("add", x, second))
+    graph.add_output(graph.add("reshape", third, shape=(8, 8)))
+    arrays = {n: RNG.standard_normal(64, np.float32) for n in "abc"}
+    model, _, _ = load(graph, arrays)
+    given_x = RNG.standard_normal(64, np.float32)
+    wanted = given_x * np.exp(arrays["a"]).sum(), given_x + arrays["b"], arrays["c"].reshape(8, 8)
+    for _ in range(3):
+        check(model(*given(model, given_x)), wanted)
+    kept = [o for o in model._caller.constants.owners if isinstance(o, DeviceArray)]
+    assert len(kept) == 2
+
+
 def test_threads_call_one_model(load):
     model, fake, _ = load(two_softmaxes())
     x, w = operands()
