@@ -5,7 +5,8 @@
     factor  = "-" factor | number | symbol | function "(" sum "," sum ")" | "(" sum ")"
 
 Python's `ast.parse` would read the same, but fails where a collection or another thread parses meanwhile (CPython's issue
-106905, up to 3.12), and this runs in users' processes.
+106905, up to 3.12), and this runs in users' processes. `runtime/sizes.py` reads what is printed, too: it imports nothing of
+the compiler, and makes Python functions of it.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from support.amid import amid
 from lamina.dialects import dims
 from lamina.dialects.dim_fold import fold
 from lamina.dialects.dims import symbol
+from lamina.runtime.sizes import compile_sizes
 
 NAMES = ("s0", "s1", "s2")
 VALUES = st.fixed_dictionaries({n: st.integers(1, 50) for n in NAMES})
@@ -57,6 +58,13 @@ def test_division_commutes_with_evaluation(a, b, values):
 def test_text_parses_back_to_an_equal_expression(a):
     assert dims.parse(str(a)) == a
     assert str(dims.parse(str(a))) == str(a)
+
+
+@settings(max_examples=200)
+@given(expressions(), VALUES)
+def test_the_runtime_reads_what_is_printed(a, values):
+    """It has a parser of its own, for it imports nothing of the compiler."""
+    assert compile_sizes([str(a)], NAMES)(*(values[n] for n in NAMES)) == (dims.evaluate(a, values),)
 
 
 @pytest.mark.parametrize(
