@@ -22,9 +22,21 @@ def summed_exponents(graph: TensorGraph) -> set[ir.Value]:
             continue
         value = op.operation.results[0]
         g = graph.generic(value)
-        if _is(g, "math.exp") and _is_below_maximum(graph, g.inputs[0]) and _is_only_summed(graph, value):
+        if _is(g, "math.exp") and _maximum_above(graph, g.inputs[0]) is not None and _is_only_summed(graph, value):
             found.add(g.body[0].results[0])
     return found
+
+
+def summed_below(graph: TensorGraph, total: Generic, exponentials: set[ir.Value]) -> Generic | None:
+    """The maximum of the elements that `total` sums `exp(x - max(x))` of, all in the same order; `exponentials` are such."""
+    power = _generic(graph, total.inputs[0]) if _is(total, "arith.addf") and len(total.inputs) == 1 else None
+    if power is None or not exponentials.intersection(power.body[0].results):
+        return None
+    shifted, largest = _generic(graph, power.inputs[0]), _maximum_above(graph, power.inputs[0])
+    if shifted is None or largest is None or power.maps[0] != power.maps[1] or shifted.maps[0] != shifted.maps[2]:
+        return None
+    same = (largest.extents, largest.reduced, largest.maps) == (total.extents, total.reduced, total.maps)
+    return largest if same else None
 
 
 def _is(g: Generic, *names: str) -> bool:
@@ -33,16 +45,17 @@ def _is(g: Generic, *names: str) -> bool:
     return first.name in names and len(rest) == 1 and list(rest[0].operands) == list(first.results)
 
 
-def _is_below_maximum(graph: TensorGraph, value: ir.Value) -> bool:
-    """Is `value` `x - max(x)`, a maximum along what is reduced?"""
+def _maximum_above(graph: TensorGraph, value: ir.Value) -> Generic | None:
+    """The maximum along what is reduced, if `value` is `x - max(x)`."""
     g = _generic(graph, value)
     if g is None or not _is(g, "arith.subf") or list(g.body[0].operands) != g.arguments[:2]:
-        return False
+        return None
     x, most = g.inputs
     while (owner := graph.owner(most)) is not None and owner.name in RESHAPES:
         most = owner.operands[0]
     maximum = _generic(graph, most)
-    return maximum is not None and maximum.is_reduction and _is(maximum, "arith.maximumf") and maximum.inputs == [x]
+    found = maximum is not None and maximum.is_reduction and _is(maximum, "arith.maximumf") and maximum.inputs == [x]
+    return maximum if found else None
 
 
 def _is_only_summed(graph: TensorGraph, value: ir.Value) -> bool:

@@ -231,7 +231,7 @@ class ThreadValues(VectorEvaluator):
         elif op.name == "math.exp" and _is_f32(types[0]) and self._is_rough(op):
             b = self.b
             scaled = b.value("arith.mulf", (operands[0], b.constant(LOG2_E, types[0])), types[0])
-            made = [self._intrinsic(self.stage.kernel.exp2, [scaled], types[0])]
+            made = [self.power_of_two(scaled)]
         else:
             made = super().emit(op, operands, types)
         if not exact:
@@ -250,6 +250,10 @@ class ThreadValues(VectorEvaluator):
         """True if the machine's exp2 of a rounded product will do for an exponential: of 16 bits, or summed."""
         kernel = self.stage.kernel
         return bool(kernel.exp2) and (self.coarse or op.results[0] in kernel.rough)
+
+    def power_of_two(self, value: ir.Value) -> ir.Value:
+        """`2^value` of f32 within 2 ulp, by the machine's instruction."""
+        return self._intrinsic(self.stage.kernel.exp2, [value], value.type)
 
     def _intrinsic(self, name: str, operands: Sequence[ir.Value], type: ir.Type) -> ir.Value:
         """An LLVM intrinsic on f32, lane by lane."""

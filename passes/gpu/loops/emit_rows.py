@@ -24,6 +24,7 @@ from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
 from ..thread_values import ThreadValues, Together
 from .joint_reductions import joint_of
+from .online_sums import OnlineSum, find_online
 from .row_plan import REGISTER_ROW, RowForm, RowPlan, place, rows_per_block, threads_for
 from .row_search import is_searched
 from .row_values import Piece, Row
@@ -32,6 +33,7 @@ from .stored import Stored
 
 SHIFTED_ROW = 256  # the shortest row of which a thread's element beside its vectors is little
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
+OWN_AHEAD = 4  # elements that a row's own results need, which are loaded then, too
 
 
 class RowStage:
@@ -102,6 +104,9 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
     graph, stage = ev.graph, ev.stage
     for keys in plan.passes:
         ev.together.update(dict.fromkeys(keys, _in_one_pass(ev, row, keys)))
+    if row.unroll and not plan.full:
+        for pair in find_online(graph, stage.kernel.rough, plan.passes):
+            ev.together.update(dict.fromkeys(pair.keys, _online(ev, row, pair)))
     if plan.keys:
         _load_ahead(ev, plan, row, r)
     _force(ev, plan, r)
@@ -146,6 +151,19 @@ def _in_one_pass(ev: ThreadValues, row: Row, keys: Sequence[ir.Value]) -> Togeth
     return reduce
 
 
+def _online(ev: ThreadValues, row: Row, pair: OnlineSum) -> Together:
+    """What gives a row's maximum or the sum of exponentials below it, and does both when it is asked for one."""
+    made: dict[tuple[Dim, ...], list[ir.Value]] = {}
+
+    def reduce(generic: Generic, index: Index) -> list[ir.Value]:
+        at = tuple(generic.loops_of(index))
+        if at not in made:
+            made[at] = pair.reduce(row, ev, at)
+        return [made[at][pair.keys.index(generic.arguments[-1])]]
+
+    return reduce
+
+
 def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan, shifted: bool = False) -> int:
     """The lanes of a row's vectors; `shifted`: of vectors that begin at any of its elements."""
     values = [graph.results[i] for i in plan.full]
@@ -166,9 +184,7 @@ def _probe(graph: TensorGraph, stored: Stored, plan: RowPlan, width: int, shifte
     for i in plan.full:
         flat = plan.flat(ranges, dims.symbol("r"), column)
         accesses.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
-    for i in plan.rows:
-        value = graph.results[i]
-        accesses.at(value, ranges.delinearize(dims.symbol("r"), graph.shape(value)))
+    _read_own(accesses, plan, dims.symbol("r"))
     return accesses
 
 
@@ -192,15 +208,34 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
         ev.stage.coherent = True  # ptxas lets loads of constants sink
         for argument, offset in ahead:
             ev.load(argument, offset)
+    own = _own_loads(ev, plan, row, r)
+    if len(own) <= OWN_AHEAD:
+        for argument, offset in own:
+            ev.load(argument, offset)
+
+
+def _own_loads(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> list[tuple[ir.Value, Dim]]:
+    """What results of one element need of inputs, at places that need no other load: the class whose loss a row is."""
+    if not row.names:
+        return []
+    probe = Probe(ev.graph, ev.ranges, set(), row.column(ev, row.names[0]))
+    probe.only = set(plan.keys)
+    _read_own(probe, plan, r)
+    return list(dict.fromkeys(l for l in probe.loads if l[0] in ev.graph.inputs and set(dims.symbols(l[1])) == {"r"}))
+
+
+def _read_own(probe: Probe, plan: RowPlan, r: Dim) -> None:
+    """Let `probe` note what the results of one element of row `r` read."""
+    for i in plan.rows:
+        value = probe.graph.results[i]
+        probe.at(value, probe.ranges.delinearize(r, probe.graph.shape(value)))
 
 
 def _force(ev: ThreadValues, plan: RowPlan, r: Dim) -> None:
     """Do the reductions first, where all threads run: none may begin inside a branch or loop."""
-    graph, probe = ev.graph, Probe(ev.graph, ev.ranges.copy(), set(), 0)
+    probe = Probe(ev.graph, ev.ranges.copy(), set(), 0)
     probe.only = set(plan.keys)
-    for i in plan.rows:
-        value = graph.results[i]
-        probe.at(value, ev.ranges.delinearize(r, graph.shape(value)))
+    _read_own(probe, plan, r)
     for reduction in probe.reductions:
         if reduction.generic.arguments[-1] in probe.only:
             ev.at(reduction.generic.op.results[0], reduction.index)

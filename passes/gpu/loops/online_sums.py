@@ -1,0 +1,149 @@
+"""The maximum of a row and the sum of exponentials below it in one pass, of a row that registers hold.
+
+    m = max(x)    s = sum(exp(x - m))        of a log-softmax whose elements nobody else needs (cross-entropy, logsumexp)
+
+Each thread takes its own maximum `m_t` and sums `exp(x - m_t)`, so that no exponential waits for the other threads: those of a wave
+combine their maxima, scale their sums by `exp(m_t - m)` and add them; waves do so once more, with one barrier where there were two.
+
+An exponential is one multiply-add and the machine's exp2: `2^(x * L - c)` with `L = log2(e)` and `c = m_t * L`, rounded. What `c` is
+off by is the same for all terms of a thread, and known, for a multiply-add gives `m_t * L - c` exactly: the scale of its sum makes up
+for it. So a term is off by `|d| e^d 2^-24`, as those of summed_exponents.py are, in each of its two factors; and by up to
+`|m| 2^-48`, which is less than that up to `|m| = 2^24`, where `log(s) + m` is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlir import ir
+
+from ....dialects.dims import Dim
+from ...loops.loops_builder import LoopsBuilder
+from ...loops.tensor_graph import Generic, TensorGraph
+from ..block_reduce import READ_ALL, Combine, reduce_lanes
+from ..summed_exponents import summed_below
+from ..thread_values import LOG2_E, ThreadValues
+from .joint_reductions import Joint, joint_of
+from .row_values import Row
+
+LOWEST = -3.4028234663852886e38  # the lowest f32: what is below it, -inf, has no difference from itself
+HUGE = 2.0**30  # f32 beyond are 64 and more apart: powers of any base are 1 at the maximum and nothing elsewhere
+
+
+@dataclass(frozen=True)
+class OnlineSum:
+    """`largest` is the maximum of a row, `total` the sum of exponentials of its elements less that."""
+
+    largest: Generic
+    total: Generic
+
+    @property
+    def keys(self) -> list[ir.Value]:
+        """Both, by their last arguments."""
+        return [self.largest.arguments[-1], self.total.arguments[-1]]
+
+    def reduce(self, row: Row, ev: ThreadValues, at: Sequence[Dim]) -> list[ir.Value]:
+        """The maximum and the sum of the row at position `at` of the loops, in all of its threads."""
+        b, threads, wave = ev.b, row.threads, row.stage.kernel.wave
+        own, total, off = self._of_thread(row, ev, at)
+        most = reduce_lanes(b, [own], min(threads, wave), _larger(ev))[0]
+        distance = _f32(b, "arith.subf", own, most)
+        off = b.value("arith.negf", (off,), b.f32)
+        factor = b.value("math.fma", (distance, b.constant(LOG2_E, b.f32), off), b.f32)
+        total = _f32(b, "arith.mulf", total, ev.power_of_two(factor))
+        total = reduce_lanes(b, [total], min(threads, wave), _added(ev))[0]
+        if threads > wave:
+            most, total = self._across_waves(row, ev, most, total)
+        none = b.compare("oeq", total, b.constant(0.0, b.f32))  # the largest term is 1: all elements are -inf
+        most = b.select(none, b.constant(float("-inf"), b.f32), most)
+        return [most, _f32(b, "arith.addf", total, _f32(b, "arith.subf", most, most))]  # NaN where it is infinite
+
+    def _of_thread(self, row: Row, ev: ThreadValues, at: Sequence[Dim]) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """This thread's maximum (at least LOWEST), the sum of `2^(x * L - c)` of what it has, and `m_t * L - c`."""
+        b, joint = ev.b, Joint((self.largest,))
+        pieces, inits = row.pieces(ev), joint.inits(ev, at)
+        elements: list[ir.Value] = []
+        best = [ev.vector(inits[0])]
+        for piece in pieces:
+            values = piece.values
+            if values is not ev:  # elements after vectors
+                best = ev.across_lanes(best, _larger(ev))
+            loops = row.loops(ev, joint, at, piece.column)
+            x = values.vector(values.body_values(self.largest, loops, inits, self.largest.arguments[:1])[0])
+            elements.append(x)
+            best = piece.kept(_larger(ev)(best, [x]), best)
+        own = _larger(ev)(ev.across_lanes(best, _larger(ev)), [b.constant(LOWEST, b.f32)])[0]
+        huge = b.compare("ogt", b.value("math.absf", (own,), b.f32), b.constant(HUGE, b.f32))
+        scale = b.select(huge, b.constant(1.0, b.f32), b.constant(LOG2_E, b.f32))
+        less = b.value("arith.negf", (_f32(b, "arith.mulf", own, scale),), b.f32)
+        total = [ev.vector(b.constant(0.0, b.f32))]
+        for piece, x in zip(pieces, elements):
+            values = piece.values
+            if values is not ev:
+                total = ev.across_lanes(total, _added(ev))
+            power = b.value("math.fma", (x, values.vector(scale), values.vector(less)), x.type)
+            total = piece.kept(_added(ev)(total, [values.power_of_two(power)]), total)
+        total = ev.across_lanes(total, _added(ev))
+        return own, total[0], b.value("math.fma", (own, scale, less), b.f32)
+
+    def _across_waves(self, row: Row, ev: ThreadValues, most: ir.Value, total: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The maximum and the sum of all waves of the block, from those of each."""
+        b, stage, lanes = ev.b, row.stage, ev.b.constant(row.stage.kernel.wave, ev.b.index)
+        waves = row.threads // stage.kernel.wave
+        rooms = [stage.shared(b.f32, waves) for _ in range(2)]
+        wave = b.binary("arith.divui", stage.thread(), lanes)
+        for room, value in zip(rooms, (most, total)):
+            b.op("memref.store", (value, room, wave))
+        stage.barrier()
+
+        def load(number: ir.Value) -> list[ir.Value]:
+            return [b.value("memref.load", (room, number), b.f32) for room in rooms]
+
+        def scaled(part: Sequence[ir.Value], most: ir.Value) -> ir.Value:
+            power = _f32(b, "arith.mulf", _f32(b, "arith.subf", part[0], most), b.constant(LOG2_E, b.f32))
+            return _f32(b, "arith.mulf", part[1], ev.power_of_two(power))
+
+        if waves > READ_ALL:
+            lane = b.binary("arith.remui", b.binary("arith.remui", stage.thread(), lanes), b.constant(waves, b.index))
+            part = load(lane)
+            most = reduce_lanes(b, part[:1], waves, _larger(ev))[0]
+            return most, reduce_lanes(b, [scaled(part, most)], waves, _added(ev))[0]
+        parts = [load(b.constant(w, b.index)) for w in range(waves)]
+        most = _tree(b, "arith.maximumf", [m for m, _ in parts])
+        return most, _tree(b, "arith.addf", [scaled(part, most) for part in parts])
+
+
+def find_online(graph: TensorGraph, rough: set[ir.Value], passes: Sequence[Sequence[ir.Value]]) -> list[OnlineSum]:
+    """Such pairs among the `passes` of one reduction each; `rough` are the exponentials that only a sum sees."""
+    alone = {g.arguments[-1]: g for keys in passes if len(keys) == 1 for g in joint_of(graph, keys).generics}
+    found = []
+    for total in alone.values():
+        largest = summed_below(graph, total, rough)
+        if largest is not None and largest.arguments[-1] in alone and _is_f32(largest):
+            found.append(OnlineSum(largest, total))
+    return found
+
+
+def _is_f32(g: Generic) -> bool:
+    return isinstance(g.arguments[-1].type, ir.F32Type)
+
+
+def _larger(ev: ThreadValues) -> Combine:
+    return lambda x, y: [_f32(ev.b, "arith.maximumf", x[0], y[0])]
+
+
+def _added(ev: ThreadValues) -> Combine:
+    return lambda x, y: [_f32(ev.b, "arith.addf", x[0], y[0])]
+
+
+def _f32(b: LoopsBuilder, op: str, x: ir.Value, y: ir.Value) -> ir.Value:
+    """An op on f32, or on vectors of them."""
+    return b.value(op, (x, y), x.type)
+
+
+def _tree(b: LoopsBuilder, op: str, values: list[ir.Value]) -> ir.Value:
+    """A power of two of values combined, neighbours first."""
+    while len(values) > 1:
+        values = [_f32(b, op, x, y) for x, y in zip(values[::2], values[1::2])]
+    return values[0]
