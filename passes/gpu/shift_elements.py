@@ -3,7 +3,8 @@
     words       |--------|--------|--------|     as they lie in memory, each 16 bytes aligned
     wanted          |--------|--------|          the elements from number `place` on
 
-Whole words move by selects, one for each bit of the distance, and what is left of it, bytes, by funnel shifts.
+Whole words move by selects, one for each bit of the distance, and what is left of it, bytes, by funnel shifts. Where the
+place is a constant, words are chosen by name.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from .gpu_kernel import element_bytes
 WORD = 4  # bytes
 
 
-def shift_elements(b: LoopsBuilder, parts: Sequence[ir.Value], place: ir.Value, count: int) -> ir.Value:
-    """The `count` elements from number `place` (an index, less than a part has elements) of the vectors `parts` on."""
+def shift_elements(b: LoopsBuilder, parts: Sequence[ir.Value], place: ir.Value | int, count: int) -> ir.Value:
+    """The `count` elements from number `place` (less than a part has elements) of the vectors `parts` on."""
     type = ir.VectorType(parts[0].type)
     element, lanes = type.element_type, type.shape[0]
     size = element_bytes(element)
-    distance = b.value("arith.muli", (i32(b, place), b.constant(size, b.i32)), b.i32)
     words = [w for p in parts for w in as_words(b, p)]
+    if isinstance(place, int):
+        whole, rest = divmod(place * size, WORD)
+        words = words[whole : whole + count * size // WORD + 1]
+        return as_vector(b, _moved(b, words, b.constant(8 * rest, b.i32)) if rest else words[:-1], count, element)
+    distance = b.value("arith.muli", (i32(b, place), b.constant(size, b.i32)), b.i32)
     return as_vector(b, shift_words(b, words, distance, lanes * size, size, count * size // WORD), count, element)
 
 
@@ -41,9 +46,13 @@ def shift_words(
         step //= 2
     if unit < WORD:
         rest = b.value("arith.andi", (distance, b.constant(WORD - 1, b.i32)), b.i32)
-        bits = b.value("arith.muli", (rest, b.constant(8, b.i32)), b.i32)
-        words = [b.value("llvm.intr.fshr", (y, x, bits), b.i32) for x, y in zip(words, words[1:])]
+        words = _moved(b, words, b.value("arith.muli", (rest, b.constant(8, b.i32)), b.i32))
     return list(words[:count])
+
+
+def _moved(b: LoopsBuilder, words: Sequence[ir.Value], bits: ir.Value) -> list[ir.Value]:
+    """Words from bit number `bits`, of less than a word, of `words` on: one less."""
+    return [b.value("llvm.intr.fshr", (y, x, bits), b.i32) for x, y in zip(words, words[1:])]
 
 
 def i32(b: LoopsBuilder, value: ir.Value) -> ir.Value:

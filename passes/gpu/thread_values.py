@@ -67,6 +67,7 @@ class ThreadValues(VectorEvaluator):
         self.together: dict[ir.Value, Together] = {}
         self.sums: set[ir.Value] = set()  # results of bodies that add a term to a sum
         self.begins: dict[str, Dim] = {}  # symbols of which more is known: what shows what they make aligned
+        self.begins_here: dict[str, Dim] = {}  # the same, in the branch that is being written
         # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
         elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
         self.bounded: set[ir.Value] = set()  # what was made of functions that are right to some ulp
@@ -128,9 +129,11 @@ class ThreadValues(VectorEvaluator):
         type, alignment = ir.VectorType.get([self.width], element), self._alignment(offset, element)
         count = self._count(buffer) if self._in_many_parts(element, alignment.value) else None
         if count is not None and can_load(buffer, count, self.width):
-            within = isinstance(count, int) and self._is_within(offset, count - whole_load(element, self.width))
+            lanes = whole_load(element, self.width)
+            place = self._place(offset, lanes)
+            within = isinstance(count, int) and self._is_within(offset, count - lanes, place, lanes)
             load = self._aligned_load(buffer)
-            return unaligned_load(self.b, buffer, count, self.b.dim(offset), self.width, within, load)
+            return unaligned_load(self.b, buffer, count, self.b.dim(offset), self.width, within, load, place)
         if self.streamed is not None and self.streamed.takes(buffer, self.width, alignment.value):
             return self.streamed.load(buffer, self.b.dim(offset), self.width)
         return self.b.value("vector.load", (buffer, self.b.dim(offset)), type, alignment=alignment)
@@ -173,10 +176,23 @@ class ThreadValues(VectorEvaluator):
         """True for vectors that the machine would load in many parts."""
         return self.stage.kernel.aligned and self.width * element_bytes(element) // alignment >= MANY_PARTS
 
-    def _is_within(self, offset: Dim, end: int) -> bool:
-        """True if all lanes of a vector are at elements before `end` for certain."""
+    def _is_within(self, offset: Dim, end: int, place: int | None, lanes: int) -> bool:
+        """True if all lanes of a vector, which begins at `place` of `lanes` where known, are at elements before `end` for certain."""
         most = self.ranges.lower(offset, upper=True)
+        if isinstance(most, int) and place is not None:
+            first = most - (self.width - 1)
+            most -= place + (first - place) % lanes
         return isinstance(most, int) and most < end
+
+    def _firsts(self, offset: Dim) -> list[Dim]:
+        """What is known of the element of a vector's first lane."""
+        first = offset - dims.symbol(LANE)
+        return [dims.substitute(first, known) for known in (self.begins, self.begins_here)]
+
+    def _place(self, offset: Dim, lanes: int) -> int | None:
+        """The place of a vector's first lane in an aligned load of `lanes` elements, where it is known."""
+        places = (dims.mod(first, lanes) for first in self._firsts(offset))
+        return next((p for p in places if isinstance(p, int)), None)
 
     def _aligned_load(self, buffer: ir.Value) -> Callable[[ir.Value], ir.Value] | None:
         """How to load an aligned vector of which neighbours need a part, too; None: as always."""
@@ -187,9 +203,8 @@ class ThreadValues(VectorEvaluator):
 
     def _alignment(self, offset: Dim, element: ir.Type) -> ir.IntegerAttr:
         """In bytes, of the vector whose first lane is at `offset`."""
-        first = dims.substitute(offset - dims.symbol(LANE), self.begins)
-        width = self.width
-        while width > 1 and not divisible(first, width):
+        width, firsts = self.width, self._firsts(offset)
+        while width > 1 and not any(divisible(first, width) for first in firsts):
             width //= 2
         return ir.IntegerAttr.get(self.b.i64, width * element_bytes(element))
 

@@ -1,7 +1,8 @@
 """Vectors that begin at any element of a buffer, out of the aligned vectors in which they lie.
 
 NVIDIA's chips load vectors from multiples of their size only: eight elements of 16 bits that begin anywhere would be
-eight loads. Here they are two of 16 bytes, and a shift by a distance that is known when it runs (shift_elements.py).
+eight loads. Here they are two of 16 bytes, and a shift by a distance that is known when it runs, or is a constant
+(shift_elements.py).
 """
 
 from __future__ import annotations
@@ -40,20 +41,31 @@ def lanes_of(type: ir.MemRefType) -> int:
 
 
 def unaligned_load(
-    b: LoopsBuilder, buffer: ir.Value, end: Dim, offset: ir.Value, width: int, within: bool, load: Load | None = None
+    b: LoopsBuilder,
+    buffer: ir.Value,
+    end: Dim,
+    offset: ir.Value,
+    width: int,
+    within: bool,
+    load: Load | None = None,
+    place: int | None = None,
 ) -> ir.Value:
     """The `width` elements of `buffer`, which has `end`, from number `offset` on, where `can_load`.
 
-    `within`: there is a vector more behind them. `load` loads the aligned ones.
+    `within`: there is a vector more behind them. `load` loads the aligned ones. `place`: that of the first element in its
+    aligned vector, where it is known.
     """
     type = ir.MemRefType(buffer.type)
     lanes, load = lanes_of(type), load or partial(_part, b, buffer)
-    place = b.binary("arith.remui", offset, b.constant(lanes, b.index))
-    first, count = b.binary("arith.subi", offset, place), width // lanes
+    at = place if place is not None else b.binary("arith.remui", offset, b.constant(lanes, b.index))
+    first, count = (
+        b.binary("arith.subi", offset, at if isinstance(at, ir.Value) else b.constant(at, b.index)),
+        width // lanes,
+    )
     starts = [b.binary("arith.addi", first, b.constant(k * lanes, b.index)) for k in range(count + 1)]
     parts = [load(s) for s in starts[:-1]]  # an element that is wanted is in each
     last = load(starts[-1]) if within else aligned_load(b, buffer, end, starts[-1], load)
-    return shift_elements(b, [*parts, last], place, width)
+    return shift_elements(b, [*parts, last], at, width)
 
 
 def _part(b: LoopsBuilder, buffer: ir.Value, start: ir.Value) -> ir.Value:

@@ -54,6 +54,9 @@ HOT = {
     "layer_norm": graph_of(
         "layer_norm", ("bf16", (8192, 4096)), ("bf16", (4096,)), ("bf16", (4096,)), dims=1, eps=1e-5
     ),
+    "layer_norm_odd": graph_of(
+        "layer_norm", ("bf16", (8192, 4097)), ("bf16", (4097,)), ("bf16", (4097,)), dims=1, eps=1e-5
+    ),
     "scale_odd": graph_of("mul", ("bf16", (8192, 4097)), ("bf16", (8192, 1))),
     "concat_odd": graph_of("concat", ("bf16", (8192, 4097)), ("bf16", (8192, 4097)), dim=1),
     "pad_odd": graph_of("pad", ("bf16", (32, 128, 56, 56)), low=(0, 0, 1, 1), high=(0, 0, 1, 1)),

@@ -3,6 +3,7 @@
 Rows in registers with a masked tail, rows of a warp, long rows in a loop, rows that begin anywhere, rows of symbolic length.
 """
 
+import re
 import warnings
 
 import numpy as np
@@ -92,6 +93,16 @@ def test_reduced_rows_that_begin_anywhere_are_vectors(shape, dtype):
 def test_integers_in_rows_that_begin_anywhere(op, dtype):
     x = np.random.default_rng(1).integers(-100, 100, (9, 333)).astype({"i8": np.int8, "i64": np.int64}[dtype])
     check(graph_of(op, (dtype, x.shape), dims=(1,), keepdim=False), [x])
+
+
+@pytest.mark.parametrize("columns", [257, 301, 777, 1031, 4097])
+def test_rows_that_begin_anywhere_have_an_arm_for_each_place_of_what_lies_otherwise(columns):
+    types = ("bf16", (270, columns)), ("bf16", (columns,)), ("bf16", (columns,))
+    text = check(graph_of("layer_norm", *types, dims=1, eps=1e-5), random(*types), options=ALIGNED)
+    constant = re.findall(r"llvm.intr.fshr\(%\w+, %\w+, %(\w+)\)", text)
+    assert constant and all(c.startswith("c") for c in constant) == (
+        columns >= 777
+    )  # what is loaded ahead is shifted once
 
 
 def test_any_number_of_rows_that_begin_anywhere():

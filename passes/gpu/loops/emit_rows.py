@@ -34,6 +34,7 @@ from .stored import Stored
 SHIFTED_ROW = 256  # the shortest row of which a thread's element beside its vectors is little
 AHEAD = 64  # registers of a thread for what is loaded before the first reduction
 OWN_AHEAD = 4  # elements that a row's own results need, which are loaded then, too
+MANY_OTHERS = 2  # vectors at other places in memory than a row's own, from which on stores have an arm for each place
 
 
 class RowStage:
@@ -53,7 +54,7 @@ class RowStage:
         ev.streamed = self._streamed
         length = form.plan.length
         if form.shifted:
-            row: Row = ShiftedRow(ev, self.threads, self._lane, unroll, length, length * self._row)
+            row: Row = ShiftedRow(ev, self.threads, self._lane, unroll, length, length * self._row, form.arms)
         else:
             row = Row(self.stage, self.threads, self._lane, dims.floordiv(length, form.width), unroll)
         _emit_row(form.plan, ev, row, self._row, self._inside)
@@ -89,7 +90,8 @@ def shifted_form(graph: TensorGraph, stored: Stored, plan: RowPlan, whole: int) 
         return None
     width = row_width(graph, stored, plan, shifted=True)
     otherwise = _others(_probe(graph, stored, plan, width, shifted=True), plan.length, width)
-    return RowForm(plan, graph, width, True) if width > 2 * max(1, otherwise) * whole else None
+    arms = otherwise >= MANY_OTHERS and isinstance(plan.length, int)
+    return RowForm(plan, graph, width, True, arms) if width > 2 * max(1, otherwise) * whole else None
 
 
 def _others(probe: Probe, length: Dim, width: int) -> int:
@@ -107,9 +109,9 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
     if row.unroll and not plan.full:
         for pair in find_online(graph, stage.kernel.rough, plan.passes):
             ev.together.update(dict.fromkeys(pair.keys, _online(ev, row, pair)))
-    if plan.keys:
-        _load_ahead(ev, plan, row, r)
-    _force(ev, plan, r)
+    if plan.keys and _load_ahead(ev, plan, row, r) and isinstance(row, ShiftedRow):
+        row.arms = False  # all that they would read is there
+    _force(ev, plan, r, row)
     made: list[_Made] = []
 
     def write(piece: Piece) -> None:
@@ -129,8 +131,7 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
         return []
 
     if plan.full:
-        row.each(ev, write)
-        _write(made, inside)
+        row.store(ev, write, lambda: _write(made, inside))
     if plan.rows:
         b = stage.b
         first = b.compare("eq", row.lane, 0)
@@ -188,8 +189,11 @@ def _probe(graph: TensorGraph, stored: Stored, plan: RowPlan, width: int, shifte
     return accesses
 
 
-def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
-    """Load what the stores need, too, before the first reduction: nothing moves up across its barrier by itself."""
+def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> bool:
+    """Load what the stores need, too, before the first reduction: nothing moves up across its barrier by itself.
+
+    Not where that takes too many registers; returns whether it is loaded.
+    """
     graph = ev.graph
     ahead: dict[tuple[ir.Value, Dim], None] = {}
     for name in row.names:
@@ -202,9 +206,9 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
         known = {"r", LANE, name}
         ahead.update({(a, o): None for a, o in probe.loads if a in graph.inputs and set(dims.symbols(o)) <= known})
     sizes = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in ahead]
-    if sum(sizes) * ev.width <= 4 * (
-        AHEAD // 2 if isinstance(row, ShiftedRow) else AHEAD
-    ):  # shifts take registers, too
+    registers = AHEAD // 2 if isinstance(row, ShiftedRow) else AHEAD  # shifts take some, too
+    fits = sum(sizes) * ev.width <= 4 * registers
+    if fits:
         ev.stage.coherent = True  # ptxas lets loads of constants sink
         for argument, offset in ahead:
             ev.load(argument, offset)
@@ -212,6 +216,7 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
     if len(own) <= OWN_AHEAD:
         for argument, offset in own:
             ev.load(argument, offset)
+    return fits
 
 
 def _own_loads(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> list[tuple[ir.Value, Dim]]:
@@ -231,10 +236,15 @@ def _read_own(probe: Probe, plan: RowPlan, r: Dim) -> None:
         probe.at(value, probe.ranges.delinearize(r, probe.graph.shape(value)))
 
 
-def _force(ev: ThreadValues, plan: RowPlan, r: Dim) -> None:
+def _force(ev: ThreadValues, plan: RowPlan, r: Dim, row: Row) -> None:
     """Do the reductions first, where all threads run: none may begin inside a branch or loop."""
     probe = Probe(ev.graph, ev.ranges.copy(), set(), 0)
     probe.only = set(plan.keys)
+    if row.names:
+        flat = plan.flat(probe.ranges, r, row.column(ev, row.names[0]))
+        for i in plan.full:
+            value = probe.graph.results[i]
+            probe.at(value, probe.ranges.delinearize(flat, probe.graph.shape(value)))
     _read_own(probe, plan, r)
     for reduction in probe.reductions:
         if reduction.generic.arguments[-1] in probe.only:

@@ -106,13 +106,14 @@ def _power_up(n: int) -> int:
 @dataclass
 class RowForm:
     """What one branch of a stage knows of its rows: they are whole vectors of `width` elements; `shifted`: they begin
-    anywhere in one.
+    anywhere in one; `arms`: what is stored has a branch for each place where they may.
     """
 
     plan: RowPlan
     graph: TensorGraph
     width: int
     shifted: bool = False
+    arms: bool = False
 
 
 def place(stage: GpuStage, threads: int, per_block: int, count: Dim) -> tuple[Dim, ir.Value, ir.Value | None]:

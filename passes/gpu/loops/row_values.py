@@ -79,6 +79,11 @@ class Row:
         """What this thread holds in registers, whole vectors of `ev` first."""
         return [Piece(ev, self.column(ev, name), mask) for name, mask in zip(self.names, self.masks)]
 
+    def store(self, ev: ThreadValues, make: Callable[[Piece], None], store: Callable[[], None]) -> None:
+        """`make(piece)` for all that is this thread's, and `store()` what that has made."""
+        self.each(ev, make)
+        store()
+
     def each(self, ev: ThreadValues, do: Callable[[Piece], None]) -> None:
         """`do(piece)` for all that is this thread's."""
         if self.unroll:

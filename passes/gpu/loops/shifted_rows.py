@@ -7,10 +7,15 @@ one element each of what is left at its ends, at most `2 V - 2`:
     row            e e e |--------|-- ... --|e e              vector 0 is number `first = ceil(n * r / V)`
 
 To the index algebra a vector is `c + lane` with a column `c`, which is written out as `V * (first + w) - n * r` to see what is
-aligned (`begins`). What lies otherwise (weights of a norm) is read in aligned parts and shifted (unaligned_loads.py).
+aligned (`begins`). What lies otherwise (weights of a norm) is read in aligned parts and shifted (unaligned_loads.py). How far
+is the same for a whole row. Where much is shifted, stores have a branch for each distance (`arms`), in which no words are
+chosen at run time: layer_norm of 8192 x 4097 bf16 takes 36.1 µs instead of 37.3, a copy 33.5 (H200).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 from mlir import ir
 
@@ -27,14 +32,17 @@ class ShiftedRow(Row):
     `unroll` vectors for each of `threads` threads are as many as a row may have.
     """
 
-    def __init__(self, ev: ThreadValues, threads: int, lane: ir.Value, unroll: int, length: Dim, start: Dim):
+    def __init__(
+        self, ev: ThreadValues, threads: int, lane: ir.Value, unroll: int, length: Dim, start: Dim, arms: bool = False
+    ):
         b, width = ev.b, ev.width
         first = b.bind("first", b.dim(dims.ceildiv(start, width)))
         self.skipped = width * first - start  # elements before the first vector
-        self.length, self.values = length, ev
+        self.length, self.values, self.arms = length, ev, arms
         vectors = b.binary("arith.divui", b.dim(length - self.skipped), b.constant(width, b.index))
         count, least = b.bind("vectors", vectors), (length - (width - 1)) // width if isinstance(length, int) else 0
         super().__init__(ev.stage, threads, lane, count, unroll, least=least)
+        self._vectors = self.names
         self.names = [self._column(f"c{u}", name) for u, name in enumerate(self.names)]
         self._has_element = self._bind_element()
         self._single = ThreadValues(ev.stage, ev.ranges, 1, ev.graph)
@@ -66,5 +74,37 @@ class ShiftedRow(Row):
         return dims.symbol(name) + dims.symbol(LANE)
 
     def pieces(self, ev: ThreadValues) -> list[Piece]:
+        return [*super().pieces(ev), self._element()]
+
+    def _element(self) -> Piece:
         self._single.ranges.add("e", self.length)
-        return [*super().pieces(ev), Piece(self._single, dims.symbol("e"), self._has_element)]
+        return Piece(self._single, dims.symbol("e"), self._has_element)
+
+    def store(self, ev: ThreadValues, make: Callable[[Piece], None], store: Callable[[], None]) -> None:
+        if not self.arms:
+            super().store(ev, make, store)
+            return
+
+        def vectors() -> list[ir.Value]:
+            for piece in super(ShiftedRow, self).pieces(ev):
+                make(piece)
+            store()
+            return []
+
+        self._in_arms(vectors, 0, ev.width)
+        make(self._element())
+        store()
+
+    def _in_arms(self, do: Callable[[], list[ir.Value]], low: int, high: int) -> list[ir.Value]:
+        """`do()` for each number of elements before the first vector, `low` to `high - 1`, in a branch of its own."""
+        width = self.values.width
+        if high - low == 1:
+            columns = (width * dims.symbol(v) + low for v in self._vectors)
+            self.values.begins_here = dict(zip(self.names, columns))
+            do()
+            self.values.begins_here = {}
+            return []
+        middle = (low + high) // 2
+        less = self.stage.b.compare("slt", self.skipped, middle)
+        halves = (partial(self._in_arms, do, *ends) for ends in ((low, middle), (middle, high)))
+        return self.stage.b.branch(less, [], *halves)
