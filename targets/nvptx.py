@@ -25,7 +25,7 @@ _TO_NVVM = (
 )
 TO_NVVM = ("lamina-gpu-abi", *_TO_NVVM)
 OVERLAPPING = ("lamina-gpu-abi", "lamina-overlap-launches", *_TO_NVVM)  # since sm_90
-LOOPS = "lamina-emit-gpu-loops{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.approx.ftz.f stream=true aligned=true}"
+_LOOPS = "lamina-emit-gpu-loops{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.approx.ftz.f stream=true aligned=true%s}"
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
 # kernels that torch.compile uses, attention where the target `attends`; convolutions are right,
 # but cuDNN is faster
@@ -50,7 +50,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", *rest)
     if kind in gpu.KINDS or plain:
-        return (LOOPS, *rest)
+        return (_LOOPS % (" clusters=true" if "clusters" in features else ""), *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
         formats = " float8=ocp" if "fp8" in features else ""
@@ -122,8 +122,19 @@ def _target(name: str, ptx: str, capability: tuple[int, int], *features: str, al
 
 TARGETS = (
     _target("sm_80", "ptx80", (8, 0), "mma", "cp_async"),
-    _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "convert_float8"),
+    _target("sm_90", "ptx87", (9, 0), "mma", "cp_async", "overlap", "clusters", "tma", "convert_float8"),
     _target(
-        "sm_90a", "ptx87", (9, 0), "mma", "cp_async", "overlap", "tma", "convert_float8", "wgmma", "fp8", alias="cuda"
+        "sm_90a",
+        "ptx87",
+        (9, 0),
+        "mma",
+        "cp_async",
+        "overlap",
+        "clusters",
+        "tma",
+        "convert_float8",
+        "wgmma",
+        "fp8",
+        alias="cuda",
     ),
 )

@@ -38,7 +38,8 @@ class GpuKernel:
 
     `divide` and `exp2` are the LLVM intrinsics of an f32 quotient and power within 2 ulp, if the machine has them;
     `stream`: loads may say that caches need not keep what they read (streamed_loads.py); `aligned`: vectors are loaded
-    from multiples of their size only (unaligned_loads.py).
+    from multiples of their size only (unaligned_loads.py); `clusters`: blocks may share their shared memories
+    (hopper/cluster.py).
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class GpuKernel:
         exp2: str = "",
         stream: bool = False,
         aligned: bool = False,
+        clusters: bool = False,
     ):
-        self.graph, self.wave, self.stream, self.aligned = graph, wave, stream, aligned
+        self.graph, self.wave, self.stream, self.aligned, self.clusters = graph, wave, stream, aligned, clusters
         self.divide, self.exp2 = divide, exp2
         self.rough = summed_exponents(graph) if exp2 else set()  # what `exp2` of a rounded exponent will do for
         op = graph.op
@@ -155,6 +157,7 @@ class GpuStage:
         self.coherent = False  # inputs are read by loads that stay before the barriers that follow them
         self.blocks_per_sm = 0  # what registers must allow; 0: as it comes
         self.registers = 0  # of a thread at most, which ptxas may then use; 0: as it comes
+        self.cluster = 1  # blocks that run together
 
     def thread(self) -> ir.Value:
         """The thread's number in its block, as an index."""
@@ -257,6 +260,8 @@ class GpuStage:
             self.op.attributes["lamina.tma"] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in self._descriptors])
         if self.blocks_per_sm:
             self.op.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(self.b.i32, self.blocks_per_sm)
+        if self.cluster > 1:
+            self.op.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([self.cluster, 1, 1])
         if self.registers:
             self.op.attributes["nvvm.maxnreg"] = ir.IntegerAttr.get(self.b.i32, self.registers)
         drop_unused(self.op)

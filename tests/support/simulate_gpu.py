@@ -17,6 +17,7 @@ from mlir import ir
 from lamina.dialects import dims
 
 from .scalar_ops import INTRINSICS, dtype_of, scalar
+from .simulate_clusters import CLUSTER, ClusterInstructions, ClusterMemory
 from .simulate_warps import WarpInstructions, address_of
 
 
@@ -86,12 +87,16 @@ def run_stage(
 ) -> None:
     """Run one `gpu.func` on arrays: flat ones for its buffers, of one element for symbols.
 
-    With `in_turn` a block starts when the one before has ended: what it reads may have been written over by that.
+    With `in_turn` a block (or a cluster of blocks) starts when the one before has ended: what it reads may have been written
+    over by that.
     """
+    cluster = list(ir.DenseI32ArrayAttr(op.attributes[CLUSTER]))[0] if CLUSTER in op.attributes else 1
     shared = ir.IntegerAttr(op.attributes["lamina.shared"]).value
     count = math.prod(grid)
-    for first in range(count) if in_turn else (0,):
-        stage = _Stage(grid, range(first, first + 1 if in_turn else count), threads, constants)
+    assert count % cluster == 0, "a grid of more than whole clusters"
+    for first in range(0, count, cluster) if in_turn else (0,):
+        stage = _Stage(grid, range(first, first + cluster if in_turn else count), threads, constants)
+        stage.cluster = ClusterMemory(cluster)
         stage.open_shared(shared, [a for a in arguments if isinstance(a, np.ndarray)])
         stage.run(op.regions[0].blocks[0], list(arguments))
 
@@ -111,7 +116,7 @@ class _Part:
         self.data, self.size, self.offset = data, size, offset
 
 
-class _Stage(WarpInstructions):
+class _Stage(WarpInstructions, ClusterInstructions):
     """Some blocks of a launch at once: `self.env` holds a row per thread for each value."""
 
     def __init__(self, grid: Sequence[int], blocks: range, threads: int, constants: dict[str, np.ndarray]):

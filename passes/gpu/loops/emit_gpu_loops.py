@@ -30,7 +30,7 @@ from .emit_reductions import begin_anywhere, emit_reductions, fits
 from .emit_rows import emit_rows
 from .emit_tiles import Turn, find_cross
 from .joint_reductions import Joint, passes, position
-from .row_plan import REGISTER_ROW, RowPlan
+from .row_plan import REGISTER_ROW, RowPlan, cluster_threads
 from .stored import Stored
 from .symbolic_rows import emit_symbolic_rows
 
@@ -48,12 +48,14 @@ def emit_gpu_loops(
     exp2: str = "",
     stream: bool = False,
     aligned: bool = False,
+    clusters: bool = False,
 ) -> None:
     """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
 
     `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly, `exp2` that of a
     power of two, for exponentials that need not be right to the last bits. `stream`: large inputs of reductions are read
     by PTX's loads with a cache hint. `aligned`: the machine loads vectors from multiples of their size only.
+    `clusters`: blocks can share their shared memories.
 
     Before:
     ```mlir
@@ -67,7 +69,7 @@ def emit_gpu_loops(
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph, wave, divide, exp2, stream, aligned)
+            kernel = GpuKernel(graph, wave, divide, exp2, stream, aligned, clusters)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
@@ -83,6 +85,8 @@ def _emit(kernel: GpuKernel) -> None:
             look = lambda ranges: Probe(graph, ranges, stored.values)
             space, accesses = result_loops(graph, numel, results, look, lambda probe: bool(probe.reductions))
             plan = _row_plan(space, accesses, results, stored)
+            if plan is not None and kernel.clusters and _takes_cluster(kernel, stored, space, accesses, plan):
+                plan = None
             if plan is not None:
                 plans.append((plan, results))
                 break
@@ -181,6 +185,15 @@ def _too_few(plan: RowPlan) -> bool:
     count, length = plan.count, plan.length
     long = not isinstance(length, int) or length > REGISTER_ROW // 4
     return isinstance(count, int) and count < FEW_ROWS // 4 and long
+
+
+def _takes_cluster(kernel: GpuKernel, stored: Stored, space: Space, accesses: Probe, plan: RowPlan) -> bool:
+    """True for rows that a block could take, of which only what one pass makes is wanted, and that a cluster takes sooner."""
+    if plan.inner or cluster_threads(plan.count, plan.length, 1) is None:
+        return False
+    reductions = [r for r in accesses.reductions if r.generic.arguments[-1] in plan.keys]
+    made = passes(accesses.graph, stored.values, reductions, partial(fits, kernel, stored))
+    return len(made) == 1 and _is_only(space, accesses, reductions)
 
 
 def _in_order(accesses: Accesses, reductions: list[Reduction]) -> bool:

@@ -4,6 +4,7 @@ Along rows (what is reduced is contiguous), a row is cut into chunks, each done 
 
     partial[row, chunk] = reduction of the chunk      then      result[row] = combination of partial[row, :]
 
+A row that the threads of a cluster of blocks can hold is one stage where the machine has clusters (hopper/cluster.py).
 Along columns (the results are contiguous) they are those of emit_columns.py.
 
 All orders are fixed, so results do not change from run to run. The last stage writes the kernel's results where they
@@ -20,6 +21,7 @@ from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..block_reduce import reduce_block
 from ..gpu_kernel import WARP, GpuKernel
+from ..hopper.cluster import BLOCKS, Cluster
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
@@ -27,7 +29,7 @@ from .emit_columns import ColumnStages
 from .joint_reductions import Joint
 from .reduction_stages import ReductionStages, is_first
 from .rounds import Rounds
-from .row_plan import place, rows_per_block, threads_for
+from .row_plan import cluster_threads, place, rows_per_block, threads_for
 from .row_values import UNROLL, Row
 from .stored import Stored, from_scratch
 
@@ -124,8 +126,11 @@ class RowStages(ReductionStages):
         return choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
 
     def emit(self) -> None:
-        """Each chunk of each row by one row of threads."""
+        """Each row by a cluster, or each chunk of each row by one row of threads."""
         length, width = self.length, self.width()
+        if self.kernel.clusters and (form := cluster_threads(self.count, length, width)):
+            self.by_clusters(width, *form)
+            return
         chunks, vectors = _row_chunks(self.count, length), length // width if isinstance(length, int) else length
         size = _row_vectors(vectors, chunks)
         if isinstance(vectors, int) and isinstance(size, int):
@@ -156,6 +161,23 @@ class RowStages(ReductionStages):
             self.finish(chunks, partial)
             return
         self.deliver(ev, partial, made, item, conditions)
+        stage.finish()
+
+    def by_clusters(self, width: int, threads: int, unroll: int) -> None:
+        """Each row by a cluster of blocks, whose threads hold `unroll` vectors each."""
+        joint, finals, blocks = self.joint, self.finals(), self.count * BLOCKS
+        stage = self.kernel.stage(threads, (blocks, 1, 1))
+        cluster = Cluster(stage)
+        item, ranges = stage.b.bind("r", stage.block()), Ranges({"r": blocks})
+        ev = self.stored.evaluator(stage, ranges, width)
+        ev.streamed = StreamedLoads(stage)
+        position = ranges.simplify(dims.floordiv(item, BLOCKS))
+        row = Row(stage, threads * BLOCKS, cluster.thread, self.length // width, unroll)
+        made = row.own(ev, joint, self.row(ev.ranges, position))
+        first = is_first(stage, cluster.thread)
+        cluster.reduce(
+            made, lambda x, y: joint.combined(ev, x, y), lambda all: self.deliver(ev, finals, all, position, [first])
+        )
         stage.finish()
 
     def finish(self, chunks: int, partial: list[int]) -> None:

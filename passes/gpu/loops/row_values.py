@@ -99,6 +99,11 @@ class Row:
         """The accumulators of `joint`, in all threads of the row, whose position in the loops is `row`."""
         if self.unroll and is_searched(joint):
             return search_row(self, ev, joint, row)
+        own = self.own(ev, joint, row)
+        return reduce_block(self.stage, own, self.threads, lambda a, b: joint.combined(ev, a, b))
+
+    def own(self, ev: ThreadValues, joint: Joint, row: Sequence[Dim]) -> list[Any]:
+        """The accumulators of `joint` for what this thread has of the row."""
         accumulators = [ev.vector(v) for v in joint.inits(ev, row)]
 
         def step(ev: ThreadValues, column: Dim, carried: list[Any]) -> list[Any]:
@@ -115,8 +120,7 @@ class Row:
             ev.ranges.add("wrest", self.vectors)
             rounds = Rounds(ev.b, "w", self._first(), self._end(), self.threads, UNROLL)
             accumulators = rounds.run(accumulators, lambda w, carried: step(ev, ev.flat(w), carried))
-        accumulators = joint.across_lanes(ev, accumulators)
-        return reduce_block(self.stage, accumulators, self.threads, lambda a, b: joint.combined(ev, a, b))
+        return joint.across_lanes(ev, accumulators)
 
     def loops(self, ev: ThreadValues, joint: Joint, row: Sequence[Dim], column: Dim) -> list[Dim]:
         """The position in the loops of `joint` of a column of the row at `row`."""
