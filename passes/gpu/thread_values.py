@@ -17,26 +17,23 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.status import code_of
 from ..loops.evaluate import Evaluator
-from ..loops.evaluate_vector import Lanes, VectorEvaluator
+from ..loops.evaluate_vector import Lanes
 from ..loops.evaluate_walk import Index
 from ..loops.index_algebra import Ranges
 from ..loops.literal_table import literal_table, table_type
 from ..loops.loop_nest import Loop
 from ..loops.loops_builder import LoopsBuilder
 from ..loops.reduction_loops import accumulator_kinds, reduction_loops
-from ..loops.tensor_graph import BodyOp, Generic, TensorGraph
+from ..loops.tensor_graph import Generic, TensorGraph
 from .gpu_kernel import GpuStage, element_bytes
 from .lane_places import LANE, LOAD_BYTES, divisible, shared_place, whole_load
+from .machine_functions import MachineFunctions, sums_of
 from .streamed_loads import StreamedLoads
 from .unaligned_loads import MANY_PARTS, can_load, unaligned_load
 
-LOG2_E = 1.4426950408889634
 NEVER = 1 << 62  # terms after which an f32 sum goes to f64: threads add few
 AT_ONCE = 8  # steps of a thread's own reduction whose loads are under way together
 MAX_LITERAL = 1 << 14  # elements of a dense constant in the code
-
-# functions that do not round correctly: a quotient of what they give need not either
-BOUNDED = {f"math.{f}" for f in ("erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "pow", "powf", "tanh")}
 
 # reduce(generic, index) -> the results of a reduction that threads do together
 Together = Callable[[Generic, Index], list[Any]]
@@ -52,26 +49,20 @@ def store_failure(b: LoopsBuilder, status: ir.Value, ok: ir.Value, code: int) ->
     b.branch(b.value("arith.xori", (ok, b.constant(1, b.i1)), b.i1), [], store)
 
 
-class ThreadValues(VectorEvaluator):
+class ThreadValues(MachineFunctions):
     """The evaluator of a stage. `together` holds the reductions that the block does, by their last argument.
 
     `graph` is the kernel's, of which more may be known where it is evaluated.
     """
 
     def __init__(self, stage: GpuStage, ranges: Ranges, width: int, graph: TensorGraph | None = None):
-        graph = graph or stage.kernel.graph
-        super().__init__(graph, stage.b, stage.inputs, ranges, stage.status, lanes=Lanes(LANE, width))
-        self.stage, self.width = stage, width
+        super().__init__(stage, graph or stage.kernel.graph, ranges, Lanes(LANE, width))
+        self.width = width
         self.streamed: StreamedLoads | None = None
         self.sum_block = NEVER
         self.together: dict[ir.Value, Together] = {}
-        self.sums: set[ir.Value] = set()  # results of bodies that add a term to a sum
         self.begins: dict[str, Dim] = {}  # symbols of which more is known: what shows what they make aligned
         self.begins_here: dict[str, Dim] = {}  # the same, in the branch that is being written
-        # f32 quotients within 2 ulp will do where every result is rounded to 16 bits
-        elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
-        self.bounded: set[ir.Value] = set()  # what was made of functions that are right to some ulp
-        self.coarse = all(isinstance(e, (ir.F16Type, ir.BF16Type)) for e in elements)
         if LANE not in stage.b.symbols:
             with stage.b.at_level(0):
                 stage.b.bind(LANE, stage.b.constant(0, stage.b.index))
@@ -233,59 +224,6 @@ class ThreadValues(VectorEvaluator):
             "arith.addi", (self.vector(b.dim(expression)), b.value("arith.constant", (), type, value=steps)), type
         )
 
-    def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
-        product = _product(operands) if op.name == "arith.addf" and op.results[0] in self.sums else None
-        if product is not None:
-            return [self.b.value("math.fma", product, types[0])]
-        exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)
-        root = _root(op, operands) if self.stage.kernel.divide and _is_f32(types[0]) else None
-        if root is not None:
-            return [self.b.value("math.rsqrt", (root,), types[0])]
-        if op.name == "arith.divf" and _is_f32(types[0]) and (self.coarse or not exact):
-            made = [self._quotient(op, operands, types[0])]
-        elif op.name == "math.exp" and _is_f32(types[0]) and self._is_rough(op):
-            b = self.b
-            scaled = b.value("arith.mulf", (operands[0], b.constant(LOG2_E, types[0])), types[0])
-            made = [self.power_of_two(scaled)]
-        else:
-            made = super().emit(op, operands, types)
-        if not exact:
-            self.bounded.update(made)
-        return made
-
-    def _quotient(self, op: BodyOp, operands: list[Any], type: ir.Type) -> ir.Value:
-        """`x / y` within 2 ulp, lane by lane, where the machine has an instruction for that."""
-        b, intrinsic = self.b, self.stage.kernel.divide
-        if not intrinsic:
-            flags = {"fastmath": b.attribute("#arith.fastmath<afn>")} if self.coarse else {}
-            return b.value(op.name, operands, type, **flags)
-        return self._intrinsic(intrinsic, operands, type)
-
-    def _is_rough(self, op: BodyOp) -> bool:
-        """True if the machine's exp2 of a rounded product will do for an exponential: of 16 bits, or summed."""
-        kernel = self.stage.kernel
-        return bool(kernel.exp2) and (self.coarse or op.results[0] in kernel.rough)
-
-    def power_of_two(self, value: ir.Value) -> ir.Value:
-        """`2^value` of f32 within 2 ulp, by the machine's instruction."""
-        return self._intrinsic(self.stage.kernel.exp2, [value], value.type)
-
-    def _intrinsic(self, name: str, operands: Sequence[ir.Value], type: ir.Type) -> ir.Value:
-        """An LLVM intrinsic on f32, lane by lane."""
-        b = self.b
-        attributes = {
-            "intrin": ir.StringAttr.get(name),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        }
-        if not isinstance(type, ir.VectorType):
-            return b.op("llvm.call_intrinsic", operands, [b.f32], attributes).result
-        lanes = []
-        for k in range(self.width):
-            given = [b.extract(x, k) for x in operands]
-            lanes.append(b.op("llvm.call_intrinsic", given, [b.f32], attributes).result)
-        return b.value("vector.from_elements", lanes, type)
-
     def check(self, ok: Any, message: str) -> None:
         b = self.b
         if isinstance(ok.type, ir.VectorType):
@@ -348,20 +286,6 @@ class ThreadValues(VectorEvaluator):
         return self.b.loop_carried(over[0].name, 0, extent, starts, several, AT_ONCE)
 
 
-def sums_of(generic: Generic) -> set[ir.Value]:
-    """The values of a reduction's body that add a term to a sum; where it is a product, both are one instruction."""
-    return {kind.result for kind in accumulator_kinds(generic) if kind.is_sum}
-
-
-def _product(operands: Sequence[ir.Value]) -> tuple[ir.Value, ...] | None:
-    """`(x, y, z)` where the operands are `x * y` and `z`."""
-    for product, other in (operands, operands[::-1]):
-        maker = None if isinstance(product.owner, ir.Block) else product.owner.operation
-        if maker is not None and maker.name == "arith.mulf":
-            return *maker.operands, other
-    return None
-
-
 class LaneValues(ThreadValues):
     """The evaluator of one lane of `wide` at a time, for values that lanes have from one tensor or another."""
 
@@ -373,21 +297,3 @@ class LaneValues(ThreadValues):
         """An element, out of a load that lanes share where there is one."""
         type = ir.MemRefType(buffer.type)
         return self._wide._load_lane(buffer, offset, whole_load(type.element_type, type.shape[0]))
-
-
-def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:
-    """`x` where `op` is `1 / sqrt(x)` of one body (rsqrt, a norm): the machine has an instruction for that."""
-    if op.name != "arith.divf":
-        return None
-    one, root, made = *(x.owner for x in op.op.operands), operands[1].owner
-    if any(isinstance(o, ir.Block) for o in (one, root, made)):
-        return None
-    one, root, made = one.operation, root.operation, made.operation
-    if (one.name, root.name, made.name) != ("arith.constant", "math.sqrt", "math.sqrt"):
-        return None
-    value = one.attributes["value"]
-    return made.operands[0] if isinstance(value, ir.FloatAttr) and value.value == 1.0 else None
-
-
-def _is_f32(type: ir.Type) -> bool:
-    return isinstance(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type, ir.F32Type)

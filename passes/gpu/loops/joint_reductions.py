@@ -19,8 +19,9 @@ from ...loops.evaluate_accesses import TOKEN, Reduction
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import BodyOp, Generic, TensorGraph
 from ..combine import combine
+from ..machine_functions import sums_of
 from ..probe import Probe
-from ..thread_values import ThreadValues, sums_of
+from ..thread_values import ThreadValues
 
 
 @dataclass(frozen=True)

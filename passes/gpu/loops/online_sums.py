@@ -22,8 +22,9 @@ from ....dialects.dims import Dim
 from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import Generic, TensorGraph
 from ..block_reduce import READ_ALL, Combine, reduce_lanes
+from ..machine_functions import LOG2_E
 from ..summed_exponents import summed_below
-from ..thread_values import LOG2_E, ThreadValues
+from ..thread_values import ThreadValues
 from .joint_reductions import Joint, joint_of
 from .row_values import Row
 

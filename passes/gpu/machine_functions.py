@@ -1,0 +1,122 @@
+"""Functions of f32 as a machine has them: quotients, roots and powers within some ulp, where values need not round correctly.
+
+Quotients of what is approximate anyway, and all quotients where every result is rounded to 16 bits, are the machine's own
+(`GpuKernel.divide`); `1 / sqrt(x)` of one body is `rsqrt`. The machine's power of two (`GpuKernel.exp2`) of a rounded
+product is an exponential where results have 16 bits, or only a sum sees it (`summed_exponents`). A term of a sum that is
+a product is added in one instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlir import ir
+
+from ..loops.evaluate_vector import Lanes, VectorEvaluator
+from ..loops.index_algebra import Ranges
+from ..loops.reduction_loops import accumulator_kinds
+from ..loops.tensor_graph import BodyOp, Generic, TensorGraph
+from .gpu_kernel import GpuStage
+
+LOG2_E = 1.4426950408889634
+
+# functions that do not round correctly: a quotient of what they give need not either
+BOUNDED = {f"math.{f}" for f in ("erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "pow", "powf", "tanh")}
+
+
+class MachineFunctions(VectorEvaluator):
+    """The evaluator of a stage as far as the ops of bodies go; `sums` are the results of bodies that add a term to a sum."""
+
+    def __init__(self, stage: GpuStage, graph: TensorGraph, ranges: Ranges, lanes: Lanes):
+        super().__init__(graph, stage.b, stage.inputs, ranges, stage.status, lanes=lanes)
+        self.stage = stage
+        self.sums: set[ir.Value] = set()
+        self.bounded: set[ir.Value] = set()  # what was made of functions that are right to some ulp
+        elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
+        self.coarse = all(isinstance(e, (ir.F16Type, ir.BF16Type)) for e in elements)
+
+    def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
+        product = _product(operands) if op.name == "arith.addf" and op.results[0] in self.sums else None
+        if product is not None:
+            return [self.b.value("math.fma", product, types[0])]
+        exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)
+        root = _root(op, operands) if self.stage.kernel.divide and _is_f32(types[0]) else None
+        if root is not None:
+            return [self.b.value("math.rsqrt", (root,), types[0])]
+        if op.name == "arith.divf" and _is_f32(types[0]) and (self.coarse or not exact):
+            made = [self._quotient(op, operands, types[0])]
+        elif op.name == "math.exp" and _is_f32(types[0]) and self._is_rough(op):
+            b = self.b
+            scaled = b.value("arith.mulf", (operands[0], b.constant(LOG2_E, types[0])), types[0])
+            made = [self.power_of_two(scaled)]
+        else:
+            made = super().emit(op, operands, types)
+        if not exact:
+            self.bounded.update(made)
+        return made
+
+    def _quotient(self, op: BodyOp, operands: list[Any], type: ir.Type) -> ir.Value:
+        """`x / y` within 2 ulp, lane by lane, where the machine has an instruction for that."""
+        b, intrinsic = self.b, self.stage.kernel.divide
+        if not intrinsic:
+            flags = {"fastmath": b.attribute("#arith.fastmath<afn>")} if self.coarse else {}
+            return b.value(op.name, operands, type, **flags)
+        return self._intrinsic(intrinsic, operands, type)
+
+    def _is_rough(self, op: BodyOp) -> bool:
+        """True if the machine's exp2 of a rounded product will do for an exponential: of 16 bits, or summed."""
+        kernel = self.stage.kernel
+        return bool(kernel.exp2) and (self.coarse or op.results[0] in kernel.rough)
+
+    def power_of_two(self, value: ir.Value) -> ir.Value:
+        """`2^value` of f32 within 2 ulp, by the machine's instruction."""
+        return self._intrinsic(self.stage.kernel.exp2, [value], value.type)
+
+    def _intrinsic(self, name: str, operands: Sequence[ir.Value], type: ir.Type) -> ir.Value:
+        """An LLVM intrinsic on f32, lane by lane."""
+        b = self.b
+        attributes = {
+            "intrin": ir.StringAttr.get(name),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        }
+        if not isinstance(type, ir.VectorType):
+            return b.op("llvm.call_intrinsic", operands, [b.f32], attributes).result
+        lanes = []
+        for k in range(ir.VectorType(type).shape[0]):
+            given = [b.extract(x, k) for x in operands]
+            lanes.append(b.op("llvm.call_intrinsic", given, [b.f32], attributes).result)
+        return b.value("vector.from_elements", lanes, type)
+
+
+def sums_of(generic: Generic) -> set[ir.Value]:
+    """The values of a reduction's body that add a term to a sum; where it is a product, both are one instruction."""
+    return {kind.result for kind in accumulator_kinds(generic) if kind.is_sum}
+
+
+def _product(operands: Sequence[ir.Value]) -> tuple[ir.Value, ...] | None:
+    """`(x, y, z)` where the operands are `x * y` and `z`."""
+    for product, other in (operands, operands[::-1]):
+        maker = None if isinstance(product.owner, ir.Block) else product.owner.operation
+        if maker is not None and maker.name == "arith.mulf":
+            return *maker.operands, other
+    return None
+
+
+def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:
+    """`x` where `op` is `1 / sqrt(x)` of one body (rsqrt, a norm): the machine has an instruction for that."""
+    if op.name != "arith.divf":
+        return None
+    one, root, made = *(x.owner for x in op.op.operands), operands[1].owner
+    if any(isinstance(o, ir.Block) for o in (one, root, made)):
+        return None
+    one, root, made = one.operation, root.operation, made.operation
+    if (one.name, root.name, made.name) != ("arith.constant", "math.sqrt", "math.sqrt"):
+        return None
+    value = one.attributes["value"]
+    return made.operands[0] if isinstance(value, ir.FloatAttr) and value.value == 1.0 else None
+
+
+def _is_f32(type: ir.Type) -> bool:
+    return isinstance(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type, ir.F32Type)
