@@ -4,16 +4,18 @@ import numpy as np
 import pytest
 from support.simulated import TYPES, run_simulated
 
-from lamina.dialects.record import Graph, TensorType
+from lamina.dialects.dims import symbol
+from lamina.dialects.record import Graph, Symbol, TensorType
 
 OPTIONS = "{exp2=llvm.nvvm.ex2.approx.ftz.f aligned=true}"
 # rows of a part of a warp, a warp, a block, one with its edges elsewhere, and of more waves than each thread reads
 SHAPES = [(70, 40), (9, 1000), (5, 4096), (5, 4097), (66, 16384)]
 
 
-def log_sum(dtype, shape, stored=False):
+def log_sum(dtype, shape, stored=False, symbols=()):
     """`max(x)` and `log(sum(exp(x - max(x))))` of rows in f32; `stored`: the exponentials, too."""
     g = Graph()
+    g.symbols += symbols
     x = g.add("cast", g.add_input("x", TensorType(dtype, shape)), dtype="f32")
     most = g.add("amax", x, dims=(1,), keepdim=True)
     e = g.add("exp", g.add("sub", x, most))
@@ -41,6 +43,16 @@ def test_a_row_takes_one_pass(shape, dtype):
     x = (5 * np.random.default_rng(1).standard_normal(shape)).astype(TYPES[dtype])
     text = checked(x, dtype)
     assert text.count("gpu.barrier") == (shape[1] > 40)
+
+
+@pytest.mark.parametrize("columns", [96, 1024, 3000, 4096, 4097, 9000])
+def test_lengths_may_be_symbols(columns):
+    x = np.random.default_rng(6).standard_normal((3, columns)).astype(np.float32)
+    g = log_sum("f32", (symbol("m"), symbol("n")), symbols=[Symbol("m", input=0, dim=0), Symbol("n", input=0, dim=1)])
+    made, expected, text = run_simulated(g, [x], OPTIONS)
+    for m, e in zip(made, expected):
+        np.testing.assert_allclose(m, e, rtol=1e-6, atol=1e-6)
+    assert "math.fma" in text
 
 
 @pytest.mark.parametrize("columns", [40, 4096, 4097])
