@@ -73,6 +73,7 @@ def _input_gradient(
 
 def _weight_gradient(image: T, taps: T, u: T, stride: Any, padding: Any, dilation: Any, groups: int) -> Value:
     """`[rows of taps, channels of image / groups, kernel…]`, the layout of the weights in both forms."""
+    image, padding = _met(image, taps, u, stride, padding, dilation)
     n, channels, *sizes = image.shape
     swapped = image.reshape(n, groups, channels // groups, *sizes)
     swapped = swapped.permute(2, 1, 0, *range(3, swapped.rank)).reshape(channels // groups, groups * n, *sizes)
@@ -87,3 +88,25 @@ def _weight_gradient(image: T, taps: T, u: T, stride: Any, padding: Any, dilatio
         if made.shape[2 + i] != size:
             made = made.slice(2 + i, 0, size)
     return made.permute(1, 0, *range(2, made.rank)).value
+
+
+def _met(image: T, taps: T, u: T, stride: Any, padding: Any, dilation: Any) -> tuple[T, tuple[int, ...]]:
+    """What `taps` meet of the image, and its padding: where a stride does not end at the border there would be more positions.
+
+    With stride 2 a kernel of 3 would have 16 positions for 9, and one of 1 four. Where zeros come before the image but not
+    behind it they are copied with it.
+    """
+    behind = []  # zeros, or what is left out
+    for i, size in enumerate(image.shape[2:]):
+        last = (u.shape[2 + i] - 1) * dilation[i] + (taps.shape[2 + i] - 1) * stride[i] - padding[i]
+        behind.append(last + 1 - size)
+    if not all(isinstance(b, int) for b in behind) or all(b >= p for b, p in zip(behind, padding)):
+        return image, padding
+    for i, b in enumerate(behind):
+        if b < 0:
+            image = image.slice(2 + i, 0, image.shape[2 + i] + b)
+    high = [max(b, 0) for b in behind]
+    if tuple(high) == tuple(padding):
+        return image, padding
+    padded = image.op("pad", low=(0, 0, *padding), high=(0, 0, *high), value=0.0, mode="constant")
+    return padded, (0,) * len(padding)

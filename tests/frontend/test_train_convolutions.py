@@ -45,3 +45,35 @@ def test_symbolic_batch_and_sizes(layer, shapes, changing):
     found = lamina.stats()
     assert found["training_graphs"] == 2  # one for all sizes, forward and backward
     assert not found["plain_kernels"] and not found["fallback"] and not found["failures"]
+
+
+@pytest.mark.parametrize(
+    "kernel, stride, padding, dilation, size",
+    [
+        (3, 2, 1, 1, (8, 9)),  # nothing behind the last column that is met, and zeros
+        (1, 2, 0, 1, (8, 9)),
+        (7, 2, 3, 1, (16, 20)),
+        (3, 4, 0, 1, (9, 14)),  # what is behind is left out
+        (3, 5, 1, 1, (12, 9)),
+        (2, 3, 1, 2, (11, 12)),
+        ((3, 1), (2, 1), (1, 0), 1, (10, 7)),
+    ],
+)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_of_weights_where_a_stride_ends_before_the_border(
+    kernel, stride, padding, dilation, size, transposed
+):
+    torch.manual_seed(1)
+    form = torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d
+    layer = form(4, 6, kernel, stride, padding, dilation=dilation, bias=False)
+    x = torch.randn(2, 4, *size)
+    exact = copy.deepcopy(layer).double()
+
+    def gradient(x, w):
+        y = torch.convolution(x, w, None, layer.stride, layer.padding, layer.dilation, transposed, (0, 0), 1)
+        return torch.autograd.grad(y.square().sum(), w)[0]
+
+    compiled = torch.compile(layer, backend="lamina")
+    compiled(x).square().sum().backward()
+    assert relative(layer.weight.grad, gradient(x.double(), exact.weight)) < 1e-6
+    assert not lamina.stats()["plain_kernels"] and not lamina.stats()["fallback"]
