@@ -62,26 +62,37 @@ def reduce_block(stage: GpuStage, values: Sequence[ir.Value], threads: int, comb
     made = reduce_lanes(b, values, min(threads, size), combine)
     if threads <= size:
         return made
-    waves = threads // size
+    parts = exchange(stage, made)
+    return reduce_lanes(b, tree(parts, combine), threads // size // len(parts), combine)
+
+
+def exchange(stage: GpuStage, values: Sequence[ir.Value]) -> list[list[ir.Value]]:
+    """What each wave of the block has, in all threads; of more than READ_ALL waves each lane has that of one, as many lanes all."""
+    b, size, waves = stage.b, stage.kernel.wave, stage.threads // stage.kernel.wave
     thread, lanes = stage.thread(), b.constant(size, b.index)
     wave = b.binary("arith.divui", thread, lanes)
-    stored = [_stored(v.type) for v in made]
+    stored = [_stored(v.type) for v in values]
     rooms = [stage.shared(t, waves) for t in stored]
-    for room, v, t in zip(rooms, made, stored):
+    for room, v, t in zip(rooms, values, stored):
         b.op("memref.store", (v if v.type == t else b.value("arith.extui", (v,), t), room, wave))
     stage.barrier()
 
     def load(number: ir.Value) -> list[ir.Value]:
         loaded = [b.value("memref.load", (room, number), t) for room, t in zip(rooms, stored)]
-        return [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, made)]
+        return [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, values)]
 
     if waves > READ_ALL:
-        lane = b.binary("arith.remui", b.binary("arith.remui", thread, lanes), b.constant(waves, b.index))
-        return reduce_lanes(b, load(lane), waves, combine)
-    parts = [load(b.constant(w, b.index)) for w in range(waves)]
-    while len(parts) > 1:
-        parts = [combine(x, y) for x, y in zip(parts[::2], parts[1::2])]
-    return parts[0]
+        lane = b.binary("arith.remui", thread, lanes)
+        return [load(b.binary("arith.remui", lane, b.constant(waves, b.index)))]
+    return [load(b.constant(w, b.index)) for w in range(waves)]
+
+
+def tree(parts: Sequence[Sequence[ir.Value]], combine: Combine) -> list[ir.Value]:
+    """A power of two of parts combined, neighbours first."""
+    made = [list(part) for part in parts]
+    while len(made) > 1:
+        made = [combine(x, y) for x, y in zip(made[::2], made[1::2])]
+    return made[0]
 
 
 def _stored(type: ir.Type) -> ir.Type:

@@ -21,7 +21,7 @@ from mlir import ir
 from ....dialects.dims import Dim
 from ...loops.loops_builder import LoopsBuilder
 from ...loops.tensor_graph import Generic, TensorGraph
-from ..block_reduce import READ_ALL, Combine, reduce_lanes
+from ..block_reduce import Combine, exchange, reduce_lanes, tree
 from ..machine_functions import LOG2_E
 from ..summed_exponents import summed_below
 from ..thread_values import ThreadValues
@@ -90,29 +90,15 @@ class OnlineSum:
 
     def _across_waves(self, row: Row, ev: ThreadValues, most: ir.Value, total: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The maximum and the sum of all waves of the block, from those of each."""
-        b, stage, lanes = ev.b, row.stage, ev.b.constant(row.stage.kernel.wave, ev.b.index)
-        waves = row.threads // stage.kernel.wave
-        rooms = [stage.shared(b.f32, waves) for _ in range(2)]
-        wave = b.binary("arith.divui", stage.thread(), lanes)
-        for room, value in zip(rooms, (most, total)):
-            b.op("memref.store", (value, room, wave))
-        stage.barrier()
-
-        def load(number: ir.Value) -> list[ir.Value]:
-            return [b.value("memref.load", (room, number), b.f32) for room in rooms]
-
-        def scaled(part: Sequence[ir.Value], most: ir.Value) -> ir.Value:
-            power = _f32(b, "arith.mulf", _f32(b, "arith.subf", part[0], most), b.constant(LOG2_E, b.f32))
-            return _f32(b, "arith.mulf", part[1], ev.power_of_two(power))
-
-        if waves > READ_ALL:
-            lane = b.binary("arith.remui", b.binary("arith.remui", stage.thread(), lanes), b.constant(waves, b.index))
-            part = load(lane)
-            most = reduce_lanes(b, part[:1], waves, _larger(ev))[0]
-            return most, reduce_lanes(b, [scaled(part, most)], waves, _added(ev))[0]
-        parts = [load(b.constant(w, b.index)) for w in range(waves)]
-        most = _tree(b, "arith.maximumf", [m for m, _ in parts])
-        return most, _tree(b, "arith.addf", [scaled(part, most) for part in parts])
+        b, larger, added = ev.b, _larger(ev), _added(ev)
+        parts = exchange(row.stage, [most, total])
+        lanes = row.threads // row.stage.kernel.wave // len(parts)  # that have a wave's each
+        most = reduce_lanes(b, tree([part[:1] for part in parts], larger), lanes, larger)[0]
+        scaled: list[list[ir.Value]] = []
+        for highest, terms in parts:
+            power = _f32(b, "arith.mulf", _f32(b, "arith.subf", highest, most), b.constant(LOG2_E, b.f32))
+            scaled.append([_f32(b, "arith.mulf", terms, ev.power_of_two(power))])
+        return most, reduce_lanes(b, tree(scaled, added), lanes, added)[0]
 
 
 def find_online(graph: TensorGraph, rough: set[ir.Value], passes: Sequence[Sequence[ir.Value]]) -> list[OnlineSum]:
@@ -141,10 +127,3 @@ def _added(ev: ThreadValues) -> Combine:
 def _f32(b: LoopsBuilder, op: str, x: ir.Value, y: ir.Value) -> ir.Value:
     """An op on f32, or on vectors of them."""
     return b.value(op, (x, y), x.type)
-
-
-def _tree(b: LoopsBuilder, op: str, values: list[ir.Value]) -> ir.Value:
-    """A power of two of values combined, neighbours first."""
-    while len(values) > 1:
-        values = [_f32(b, op, x, y) for x, y in zip(values[::2], values[1::2])]
-    return values[0]
