@@ -54,8 +54,18 @@ def _elementwise_operands(kernel: Dataflow) -> list[int]:
         for v in sorted(there)
         if kernel.producer[v] is None
         and (kernel.types[v].dtype, kernel.types[v].numel) == (type.dtype, type.numel)
-        and all(_is_elementwise(n) and there.issuperset(n.results) for n in kernel.users[v])
+        and _is_read_there(kernel, v, there)
     ]
+
+
+def _is_read_there(kernel: Dataflow, value: int, there: set[int]) -> bool:
+    """True if all that reads `value`, through reshapes too, makes elements of `there` of its elements."""
+    return all(
+        _is_elementwise(n)
+        and there.issuperset(n.results)
+        and (n.name != "reshape" or _is_read_there(kernel, n.results[0], there))
+        for n in kernel.users[value]
+    )
 
 
 def _is_elementwise(node: Node) -> bool:

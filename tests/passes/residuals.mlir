@@ -75,3 +75,26 @@ func.func private @k1(%x: tensor<4x4xf32>, %w: tensor<4x4xf32>, %y: tensor<4x4xf
   %3 = "lamina.mul"(%2, %y) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return %3 : tensor<4x4xf32>
 }
+
+// -----
+
+// Nor over one that the product multiplies in another shape.
+// CHECK-LABEL: @main
+// CHECK-NOT: inplace
+func.func @main(%x: tensor<1x4x4xf32>, %w: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %0 = "lamina.launch"(%x) {kernel = @k0, dims = []} : (tensor<1x4x4xf32>) -> tensor<1x4x4xf32>
+  %1 = "lamina.launch"(%0, %w) {kernel = @k1, dims = []} : (tensor<1x4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %1 : tensor<4x4xf32>
+}
+func.func private @k0(%x: tensor<1x4x4xf32>) -> tensor<1x4x4xf32>
+    attributes {lamina.kind = "loops", lamina.label = "exp", lamina.symbols = []} {
+  %0 = "lamina.exp"(%x) : (tensor<1x4x4xf32>) -> tensor<1x4x4xf32>
+  return %0 : tensor<1x4x4xf32>
+}
+func.func private @k1(%x: tensor<1x4x4xf32>, %w: tensor<4x4xf32>) -> tensor<4x4xf32>
+    attributes {lamina.kind = "matmul", lamina.label = "linear_add", lamina.symbols = []} {
+  %0 = "lamina.reshape"(%x) {shape = ["4", "4"]} : (tensor<1x4x4xf32>) -> tensor<4x4xf32>
+  %1 = "lamina.linear"(%0, %w) {operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %2 = "lamina.add"(%0, %1) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %2 : tensor<4x4xf32>
+}
