@@ -59,11 +59,9 @@ def _elementwise_operands(kernel: Dataflow) -> list[int]:
 
 
 def _is_read_there(kernel: Dataflow, value: int, there: set[int]) -> bool:
-    """True if all that reads `value`, through reshapes too, makes elements of `there` of its elements."""
+    """True if all that is computed of `value` has its elements, row by row, and is in `there`: nothing of it is multiplied."""
     return all(
-        _is_elementwise(n)
-        and there.issuperset(n.results)
-        and (n.name != "reshape" or _is_read_there(kernel, n.results[0], there))
+        _is_elementwise(n) and there.issuperset(n.results) and _is_read_there(kernel, n.results[0], there)
         for n in kernel.users[value]
     )
 

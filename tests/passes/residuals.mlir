@@ -78,13 +78,21 @@ func.func private @k1(%x: tensor<4x4xf32>, %w: tensor<4x4xf32>, %y: tensor<4x4xf
 
 // -----
 
-// Nor over one that the product multiplies in another shape.
+// Nor over one of which something is multiplied: in another shape, or what is computed of it.
 // CHECK-LABEL: @main
 // CHECK-NOT: inplace
 func.func @main(%x: tensor<1x4x4xf32>, %w: tensor<4x4xf32>) -> tensor<4x4xf32> {
   %0 = "lamina.launch"(%x) {kernel = @k0, dims = []} : (tensor<1x4x4xf32>) -> tensor<1x4x4xf32>
   %1 = "lamina.launch"(%0, %w) {kernel = @k1, dims = []} : (tensor<1x4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
-  return %1 : tensor<4x4xf32>
+  %2 = "lamina.launch"(%1, %w) {kernel = @k2, dims = []} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %2 : tensor<4x4xf32>
+}
+func.func private @k2(%y: tensor<4x4xf32>, %w: tensor<4x4xf32>) -> tensor<4x4xf32>
+    attributes {lamina.kind = "matmul", lamina.label = "linear_add", lamina.symbols = []} {
+  %0 = "lamina.tanh"(%y) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %1 = "lamina.linear"(%0, %w) {operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  %2 = "lamina.add"(%1, %0) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %2 : tensor<4x4xf32>
 }
 func.func private @k0(%x: tensor<1x4x4xf32>) -> tensor<1x4x4xf32>
     attributes {lamina.kind = "loops", lamina.label = "exp", lamina.symbols = []} {
