@@ -79,6 +79,13 @@ class Context:
         """Sizes that may not be 0 when the record runs."""
         self._some.update(found)
 
+    @property
+    def on_gpu(self) -> bool:
+        """True if the node being converted runs on a GPU, where eager rounds some sums of products elsewhere."""
+        made: Any = self.node.meta.get("val") if self.node is not None else None
+        tensors = made if isinstance(made, (list, tuple)) else [made]
+        return any(isinstance(t, torch.Tensor) and t.is_cuda for t in tensors)
+
     def cast(self, value: Value, dtype: str) -> Value:
         """`value` as `dtype`; itself if it is that already."""
         if self.type(value).dtype == dtype:

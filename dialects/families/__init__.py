@@ -17,6 +17,7 @@ from . import (  # noqa: F401
     gather,
     materialize,
     matmul,
+    multiply_add,
     normalization,
     packed,
     packed_conv,

@@ -88,13 +88,15 @@ for _name in ("xlogy", "special_xlogy"):
 
 # -- arithmetic -------------------------------------------------------------------------------------------------
 def _sum(c: Any, op: str, x: Any, y: Any, alpha: Any) -> Value:
-    """`x + alpha y` or `x - alpha y`, rounded once."""
+    """`x + alpha y` or `x - alpha y`, rounded once: eager has one multiply-add."""
     dtype = c.out_type.dtype
     if alpha == 1:
         return arithmetic(c, op, x, y, dtype)
     wide = opmath(dtype)
     a, b, factor = (c.cast(as_value(c, v, dtype), wide) for v in (x, y, alpha))
-    return c.cast(c.op(op, a, c.op("mul", b, factor)), dtype)
+    if not dtypes.is_float(dtype):
+        return c.op(op, a, c.op("mul", b, factor))
+    return c.cast(c.op("fma", b, factor if op == "add" else c.op("neg", factor), a), dtype)
 
 
 @aten("add.Tensor", "add.Scalar")

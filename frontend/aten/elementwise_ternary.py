@@ -52,34 +52,39 @@ def clamped(c: Any, x: Value, low: Any, high: Any) -> Value:
     return x if high is None else c.op("minimum", x, as_value(c, high, dtype))
 
 
+# Bit for bit as eager: each has one multiply-add, rounded once, and rounds before it where eager does.
 @aten("lerp.Scalar", "lerp.Tensor")
 def lerp(c: Any, start: Value, end: Value, weight: Any) -> Value:
     """`start + w (end - start)` for `|w| < 0.5`, else `end - (end - start) (1 - w)`."""
     dtype = c.out_type.dtype
     a, b = (T(c, c.cast(v, opmath(dtype))) for v in (start, end))
+    way = b - a
     if not isinstance(weight, Value):
-        w = float(weight)
-        made = a + (b - a) * w if abs(w) < 0.5 else b - (b - a) * (1.0 - w)
+        w = T(c, c.scalar(float(weight), a.dtype))
+        made = a.plus_product(way, w) if abs(weight) < 0.5 else b.plus_product(-way, 1.0 - w)
         return made.to(dtype).value
-    w = T(c, c.cast(weight, opmath(dtype)))
-    low, high = a + w * (b - a), b - (b - a) * (1.0 - w)
+    w = T(c, c.cast(weight, a.dtype))
+    low, high = a.plus_product(way, w), b.plus_product(-way, 1.0 - w)
     return w.abs().lt(0.5).where(low, high).to(dtype).value
 
 
 @aten("addcmul")
 def addcmul(c: Any, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
-    return _add_third(c, "mul", x, a, b, value)
+    """`x + value a b`: `value a` is rounded on CPUs, `a b` on GPUs."""
+    dtype = c.out_type.dtype
+    t, u, v = (T(c, c.cast(o, opmath(dtype))) for o in (x, a, b))
+    if value != 1:
+        factor = number(value, t.dtype)
+        u, v = (u * v, factor) if c.on_gpu else (u * factor, v)
+    return t.plus_product(u, v).to(dtype).value
 
 
 @aten("addcdiv")
 def addcdiv(c: Any, x: Value, a: Value, b: Value, value: Any = 1) -> Value:
-    return _add_third(c, "div", x, a, b, value)
-
-
-def _add_third(c: Any, op: str, x: Value, a: Value, b: Value, value: Any) -> Value:
+    """`x + value a / b`: `value a` is rounded on CPUs, `a / b` on GPUs."""
     dtype = c.out_type.dtype
-    wide = opmath(dtype)
-    t, u, v = (T(c, c.cast(o, wide)) for o in (x, a, b))
-    if value != 1:
-        u = u * number(value, wide)
-    return (t + u.op(op, v)).to(dtype).value
+    t, u, v = (T(c, c.cast(o, opmath(dtype))) for o in (x, a, b))
+    if value == 1:
+        return (t + u / v).to(dtype).value
+    factor = number(value, t.dtype)
+    return (t.plus_product(u / v, factor) if c.on_gpu else t + u * factor / v).to(dtype).value

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...dialects.dims import Dim, product
+from ...dialects.dtypes import is_float
 from ...dialects.record import TensorType
 from .registry import Value
 
@@ -80,6 +81,12 @@ class T:
 
     def __neg__(self) -> T:
         return self.op("neg")
+
+    def plus_product(self, x: T, y: T | Number) -> T:
+        """`self + x y`: floats are rounded once."""
+        if not is_float(self.dtype):
+            return self + x * y
+        return x.op("fma", y, self)
 
     def __and__(self, other: T) -> T:
         return self.op("logical_and", other)
