@@ -50,7 +50,8 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     if is_direct(kind):
         return ("lamina-emit-gpu-direct", *rest)
     if kind in gpu.KINDS or plain:
-        return (_LOOPS % (" clusters=true" if "clusters" in features else ""), *rest)
+        options = " clusters=true" * ("clusters" in features) + " overlaps=true" * ("overlap" in features)
+        return (_LOOPS % options, *rest)
     wgmma = f"wgmma={str('wgmma' in features).lower()}"
     if kind in ("matmul", "conv"):
         formats = " float8=ocp" if "fp8" in features else ""

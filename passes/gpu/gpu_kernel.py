@@ -39,7 +39,7 @@ class GpuKernel:
     `divide` and `exp2` are the LLVM intrinsics of an f32 quotient and power within 2 ulp, if the machine has them;
     `stream`: loads may say that caches need not keep what they read (streamed_loads.py); `aligned`: vectors are loaded
     from multiples of their size only (unaligned_loads.py); `clusters`: blocks may share their shared memories
-    (hopper/cluster.py).
+    (hopper/cluster.py); `overlaps`: a launch may begin before the one before it has ended (overlap_launches.py).
     """
 
     def __init__(
@@ -51,8 +51,10 @@ class GpuKernel:
         stream: bool = False,
         aligned: bool = False,
         clusters: bool = False,
+        overlaps: bool = False,
     ):
-        self.graph, self.wave, self.stream, self.aligned, self.clusters = graph, wave, stream, aligned, clusters
+        self.graph, self.wave, self.stream, self.aligned = graph, wave, stream, aligned
+        self.clusters, self.overlaps = clusters, overlaps
         self.divide, self.exp2 = divide, exp2
         self.rough = summed_exponents(graph) if exp2 else set()  # what `exp2` of a rounded exponent will do for
         op = graph.op

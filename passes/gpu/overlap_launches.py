@@ -5,7 +5,8 @@ The launcher lets such a kernel start when all blocks of its predecessor have sa
 the wait overlaps: the launch itself, index arithmetic, barriers. Three rules make that the same as one after another:
 
 * Nothing of global memory is read or written before the wait. The predecessor may still read what this kernel
-  overwrites, for arenas and allocators hand the same memory out again.
+  overwrites, for arenas and allocators hand the same memory out again. A prefetch into the L2 cache is neither
+  (hopper/first_rows.py).
 * Every thread of every kernel waits. A kernel that ended before its predecessor would let its successor begin before that.
 * The successor is let in after the wait. Whoever comes next, also a kernel of another library that reads before its own
   wait what it takes for old, finds all but this kernel complete.

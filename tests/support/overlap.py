@@ -3,7 +3,7 @@
 import re
 
 _GLOBAL = re.compile(
-    r"^\s*(@!?%p\d+ )?(ld|st|atom|red|cp|prefetch|tensormap|multimem)\b(?!\S*\.(param|shared|local|const)\b)"
+    r"^\s*(@!?%p\d+ )?(ld|st|atom|red|cp(?!\.async\.bulk\.prefetch\.L2)|tensormap|multimem)\b(?!\S*\.(param|shared|local|const)\b)"
 )
 
 

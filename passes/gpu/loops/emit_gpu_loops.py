@@ -49,13 +49,14 @@ def emit_gpu_loops(
     stream: bool = False,
     aligned: bool = False,
     clusters: bool = False,
+    overlaps: bool = False,
 ) -> None:
     """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
 
     `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly, `exp2` that of a
     power of two, for exponentials that need not be right to the last bits. `stream`: large inputs of reductions are read
     by PTX's loads with a cache hint. `aligned`: the machine loads vectors from multiples of their size only.
-    `clusters`: blocks can share their shared memories.
+    `clusters`: blocks can share their shared memories. `overlaps`: launches may begin while the one before ends.
 
     Before:
     ```mlir
@@ -69,7 +70,7 @@ def emit_gpu_loops(
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph, wave, divide, exp2, stream, aligned, clusters)
+            kernel = GpuKernel(graph, wave, divide, exp2, stream, aligned, clusters, overlaps)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()

@@ -19,6 +19,7 @@ from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import Generic, TensorGraph
 from ..gpu_kernel import GpuKernel, element_bytes
+from ..hopper.first_rows import are_large, fetch_first_rows
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
@@ -67,8 +68,28 @@ def emit_rows(kernel: GpuKernel, stored: Stored, plan: RowPlan) -> None:
     length = plan.length // form.width * form.width
     threads, unroll = threads_for(length, form.width, kernel.wave, plan.count)
     rows = RowStage(kernel, stored, plan.count, threads)
+    _fetch_first(rows, form, stored)
     rows.write(form, unroll)
     rows.stage.finish()
+
+
+def _fetch_first(rows: RowStage, form: RowForm, stored: Stored) -> None:
+    """Let the first blocks ask for what they will read of large inputs."""
+    kernel, length, count = rows.stage.kernel, form.plan.length, form.plan.count
+    if not (kernel.overlaps and isinstance(length, int) and isinstance(count, int)):
+        return
+    per_block = rows_per_block(rows.threads, kernel.wave)
+    if large := [rows.stage.inputs[a] for a in _large_rows(form, stored)]:
+        fetch_first_rows(rows.stage, large, per_block * length, count // per_block)
+
+
+def _large_rows(form: RowForm, stored: Stored) -> list[ir.Value]:
+    """The large inputs of which row `r` reads the elements from `r * length` on."""
+    graph, plan = form.graph, form.plan
+    probe = _probe(graph, stored, plan, form.width, form.shifted)
+    begins = {(a, dims.substitute(o, {"c": 0, "w": 0, LANE: 0})) for a, o in probe.loads if a in graph.inputs}
+    own = [a for a in graph.inputs if (a, plan.length * dims.symbol("r")) in begins]
+    return [a for a in own if are_large(ir.RankedTensorType(a.type).element_type, dims.product(graph.shape(a)))]
 
 
 def _choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
