@@ -3,6 +3,7 @@
 Few and very long rows in chunks, columns in chunks, several reductions in one pass.
 """
 
+import numpy as np
 import pytest
 from support.graph_kernel import graph_of
 from support.simulated import ALIGNED, check, random
@@ -31,6 +32,17 @@ def test_reductions(op, shape, over):
         over = over[:1]
     extra = {"correction": 1.0} if op == "var_mean" else {}
     check(graph_of(op, ("f32", shape), dims=over, keepdim=False, **extra), random(("f32", shape)), 2e-4)
+
+
+@pytest.mark.parametrize("options", ["", "{wave=64}", "{aligned=true clusters=true}"])
+@pytest.mark.parametrize("op", ["any", "all", "amax", "amin", "argmax", "argmin"])
+@pytest.mark.parametrize(("shape", "over"), [((70000,), 0), ((3, 9001), 1), ((300, 64), 0), ((9, 700), 1)], ids=str)
+def test_bools_are_reduced_by_many_threads(op, shape, over, options):
+    rare = np.zeros(shape, bool)
+    rare[(shape[0] - 2, *(s // 3 for s in shape[1:]))] = True
+    for x in (rare, ~rare, np.zeros_like(rare), ~np.zeros_like(rare)):
+        text = check(graph_of(op, ("bool", shape), dims=(over,), keepdim=False), [x], options=options)
+        assert "gpu.barrier" in text or "gpu.shuffle" in text or "nvvm.cluster" in text
 
 
 @pytest.mark.parametrize(("shape", "over", "threads"), [((300, 1025), 0, 512), ((2, 4, 300000), 1, 256)], ids=str)
