@@ -91,6 +91,7 @@ FAMILIES: dict[str, tuple[Any, ...]] = {
     "sum of all, by a cluster": (lambda x: x.square().sum(), rows((5000,), dtype=F32)),
     "sums of few rows, by clusters": (lambda x: x.sum(-1) / x.amax(-1), rows((3, 20001), dtype=F32)),
     "place of a maximum, by a cluster": (lambda x: x.argmax(-1), rows((1, 30000))),
+    "any of all": (lambda x: (x > 2).any(), rows((700, 1001), dtype=F32)),
     "sum of all": (lambda x: x.square().sum(), rows((700, 1001), dtype=F32)),
     "arg-maxima": (lambda x: x.argmax(-1), rows((40, 3001))),
     "transpose": (lambda x: x.t().contiguous(), rows((300, 257))),

@@ -1,9 +1,12 @@
 """Reductions by clusters of blocks, simulated on the CPU and compared with numpy, and what NVIDIA's assembler makes of them."""
 
+import functools
 import re
 
 import numpy as np
 import pytest
+from support import fake_cuda
+from support.fake_program import run_on_fake
 from support.graph_kernel import graph_module, graph_of
 from support.ptx import assembled, needs_ptxas
 from support.simulated import check, random
@@ -76,6 +79,13 @@ def test_passes_that_need_one_another_stay_with_one_block():
     graph = graph_of("var_mean", ("f32", (8192,)), dims=(0,), keepdim=False, correction=1.0)
     text = check(graph, random(("f32", (8192,))), 2e-4, CLUSTERS)
     assert DIM not in text and text.count("gpu.func @") == 1
+
+
+def test_a_program_runs_clusters_one_after_another(monkeypatch):
+    monkeypatch.setattr(fake_cuda, "run_stage", functools.partial(fake_cuda.run_stage, in_turn=True))
+    (x,) = random(("f32", (3, 9001)))
+    (made,) = run_on_fake(graph_of("sum", ("f32", (3, 9001)), dims=(1,), keepdim=False), [x], monkeypatch, "sm_90")
+    np.testing.assert_allclose(made, x.astype(np.float64).sum(1), atol=1e-3)
 
 
 @needs_ptxas
