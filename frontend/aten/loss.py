@@ -216,8 +216,9 @@ def _nll(
     picked, w, _ = _picked(c, t if logits is None else logits, y, weight, ignore, narrow)
     if logits is not None:
         top = logits.op("amax", dims=(1,), keepdim=True)
-        total = (logits - top).exp().sum((1,), keepdim=True).log() + top
-        picked = picked - total.reshape(*y.shape)
+        total = (logits - top).exp().sum((1,), keepdim=True).log()
+        # in eager's order: `total + top` is rounded as coarsely as `top` is
+        picked = picked - top.reshape(*y.shape) - total.reshape(*y.shape)
     # an ignored -inf must not become NaN through 0 * inf
     loss = y.eq(ignore).where(0.0, -picked if weight is None else -(picked * w))
     if reduction == NONE:

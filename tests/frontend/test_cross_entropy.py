@@ -47,3 +47,12 @@ def test_with_gradients_the_log_probabilities_stay():
     (made,) = torch.autograd.grad(torch.compile(F.cross_entropy, backend="lamina")(logits, target), logits)
     (expected,) = torch.autograd.grad(F.cross_entropy(logits, target), logits)
     torch.testing.assert_close(made, expected)
+
+
+@pytest.mark.parametrize("offset", [-3.4e38, -1e6, 0.0, 3e4, 1e9, 3e38])
+def test_what_all_logits_have_in_common_costs_no_accuracy(offset):
+    """`log(sum) + max` would be rounded as coarsely as `max` is, and a class that has the maximum have no loss."""
+    logits, target = torch.randn(8, 300) + offset, torch.arange(8)
+    torch._dynamo.reset()
+    made = torch.compile(F.cross_entropy, backend="lamina")(logits, target)
+    torch.testing.assert_close(made, F.cross_entropy(logits.double(), target).float())

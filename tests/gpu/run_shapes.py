@@ -31,6 +31,8 @@ def main() -> None:
         "gelu": lambda x: F.gelu(x, approximate="tanh"),
         "softmax": lambda x: F.softmax(x, -1),
         "log_softmax": lambda x: F.log_softmax(x, -1),
+        "losses": lambda x: losses(x),
+        "losses, offset": lambda x: losses(100 * x.to(torch.promote_types(x.dtype, torch.float32)) - 1000),
         "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:], w(x), w(x)),
         "rms_norm": lambda x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w(x),
         "sum_rows": lambda x: x.sum(-1),
@@ -53,7 +55,26 @@ def main() -> None:
                     continue
                 failures.run(f"{name} {shape} {dtype}", lambda f=f, x=x: compare(f, x))
         torch._dynamo.reset()
+    for columns in (40, 1024, 4096, 4097, 16384):
+        failures.run(f"losses of extremes, {columns}", lambda n=columns: extremes(n))
     failures.report("shapes")
+
+
+def losses(x: torch.Tensor) -> torch.Tensor:
+    """The cross-entropy of each row, in f32 at least, with classes that the first elements give."""
+    rows = x.flatten(0, -2).to(torch.promote_types(x.dtype, torch.float32))
+    return F.cross_entropy(rows, rows[:, 0].long().abs() % rows.shape[1], reduction="none")
+
+
+def extremes(columns: int) -> None:
+    """Losses of rows of infinities, NaN, and numbers that are no f32 any more times log2(e), against eager."""
+    x = torch.randn(9, columns, device="cuda")
+    x[0], x[1, 5], x[2, 7], x[3, 1:], x[4] = -torch.inf, torch.inf, torch.nan, -torch.inf, -torch.inf
+    x[4, -1], x[5, 3::7], x[6], x[7, ::2], x[8, ::3] = 3.4e38, 3e38, -3.4e38, -torch.inf, 2.0**30
+    classes = torch.arange(9, device="cuda")
+    f = lambda x, i: F.cross_entropy(x, i, reduction="none")
+    made = torch.compile(f, backend="lamina", dynamic=False)(x, classes)
+    torch.testing.assert_close(made, f(x, classes), equal_nan=True)
 
 
 def compare(f: Callable[..., Any], x: torch.Tensor) -> None:

@@ -8,7 +8,7 @@ combine their maxima, scale their sums by `exp(m_t - m)` and add them; waves do 
 An exponential is one multiply-add and the machine's exp2: `2^(x * L - c)` with `L = log2(e)` and `c = m_t * L`, rounded. What `c` is
 off by is the same for all terms of a thread, and known, for a multiply-add gives `m_t * L - c` exactly: the scale of its sum makes up
 for it. So a term is off by `|d| e^d 2^-24`, as those of summed_exponents.py are, in each of its two factors; and by up to
-`|m| 2^-48`, which is less than that up to `|m| = 2^24`, where `log(s) + m` is not.
+`|m| 2^-48`, which is less than a rounding up to `|m| = 2^24`.
 """
 
 from __future__ import annotations
