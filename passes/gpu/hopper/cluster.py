@@ -14,7 +14,7 @@ from typing import Any
 from mlir import ir
 
 from ....dialects import dims
-from ..block_reduce import Combine, reduce_lanes
+from ..block_reduce import Combine, reduce_lanes, tree
 from ..gpu_kernel import WARP, GpuStage, element_bytes
 from ..loops.stored import scratch_type
 from .ptx import Ptx
@@ -69,9 +69,7 @@ class Cluster:
         def finish() -> list[ir.Value]:
             thread = b.bind_unique("thread", stage.thread())
             parts = [read(thread + k) for k in range(0, count, WARP)]
-            while len(parts) > 1:
-                parts = [combine(x, y) for x, y in zip(parts[::2], parts[1::2])]
-            use(reduce_lanes(b, parts[0], WARP, combine))
+            use(reduce_lanes(b, tree(parts, combine), WARP, combine))
             return []
 
         lane = b.binary("arith.remui", stage.thread(), b.constant(WARP, b.index))
