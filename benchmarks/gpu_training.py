@@ -5,7 +5,7 @@
 A step is forward, loss, backward and an AdamW of torch's own fused kernel, which is the same for all: the model with its loss
 is compiled. (`optimizer_step.py` compiles optimisers.) The gradients of the first step are compared with float64.
 MB are those of a step's forward and backward passes beside parameters, gradients and the optimiser's state.
-Processes, options and clocks are those of gpu_models.py. Models are in `eval` mode: no dropout.
+Processes, options and clocks are those of gpu_processes.py. Models are in `eval` mode: no dropout.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gpu_models
+import gpu_processes
+from model_process import counts
 
 TRAINED = ("bert_base", "gpt2_small", "vit_base", "resnet50")  # the others write a cache
 RATE = 1e-3
@@ -94,7 +96,7 @@ class Training(gpu_models.Model):
             answer |= {"peak": self.peak(ours.gradients, self.allocated()), "eager peak": self.eager_peak}
             self.systems[backend] = ours.step
             if backend == "lamina":
-                answer |= gpu_models.counts()
+                answer |= counts()
             return answer
 
     def row(self, system: str, repeats: int) -> float:
@@ -138,4 +140,4 @@ def table(found: dict[str, dict[str, Any]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    gpu_models.main(__doc__, TRAINED, Training, __file__, table)
+    gpu_processes.main(__doc__, TRAINED, Training, __file__, table)

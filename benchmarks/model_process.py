@@ -1,4 +1,4 @@
-"""What benchmarks share in which each model has a process of its own: its caches, its model, and its answers, a line each."""
+"""What benchmarks share in which each model has a process of its own: its caches, its model, its answers, a line each, and its counts."""
 
 from __future__ import annotations
 
@@ -52,3 +52,12 @@ def zoo_model(name: str) -> tuple[Any, Any]:
 
     torch.manual_seed(0)
     return ZOO[name]()
+
+
+def counts() -> dict[str, Any]:
+    """What `lamina.stats()` counts in this process, and how often each op was left to torch."""
+    import lamina
+
+    stats = lamina.stats()
+    found = {n: stats[n] for n in ("parts", "kernels", "plain_kernels", "failures", "graph_breaks")}
+    return {"fallback": {op: entry["count"] for op, entry in stats["fallback"].items()}, **found}

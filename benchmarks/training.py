@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from gpu_models import counts
 from gpu_training import Trained, apart, exact_gradients, left_to_torch
+from model_process import counts
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from models import language, resnet, vision  # noqa: E402
