@@ -31,9 +31,8 @@ class Cluster:
         stage.cluster = BLOCKS
         b.op("nvvm.cluster.arrive.relaxed", (), attributes={"aligned": ir.UnitAttr.get()})
         b.op("nvvm.griddepcontrol", (), attributes={"kind": b.attribute("#nvvm<grid_dep_action wait>")})
-        number = b.constant(BLOCKS, b.index)
-        self.block = b.binary("arith.remui", stage.block(), number)  # by its number in the cluster
-        own = b.binary("arith.muli", self.block, b.constant(stage.threads, b.index))
+        block = b.binary("arith.remui", stage.block(), b.constant(BLOCKS, b.index))
+        own = b.binary("arith.muli", block, b.constant(stage.threads, b.index))
         self.thread = b.binary("arith.addi", own, stage.thread())  # by its number in the cluster
 
     def reduce(self, values: Sequence[ir.Value], combine: Combine, use: Callable[[list[ir.Value]], Any]) -> None:
