@@ -19,9 +19,7 @@ from .micro import Panel, Rows, Tile, multiply
 from .packed_conv import PackedConv
 from .patch import Patch
 
-# of K in a block, about. On a Zen 5 3 x 3 on 512 channels of 7 x 7 ran at 250 Gflop/s of 270 with 48 or 64, which is 8 kB of a
-# panel, at 229 with 96 and at 171 with 256; images of 56 x 56 at 249, 249, 248 and 247
-LINES = 64
+LINES = 64  # of K in a block, about: 8 kB of a panel. On a Zen 5 3 x 3 is no faster by 96, 128 or 192, by which its errors double
 FEWEST_LINES = LINES // 2
 
 
