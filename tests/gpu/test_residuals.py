@@ -10,6 +10,7 @@ from support import fake_cuda
 from support.fake_program import run_on_fake
 
 from lamina.compiler.api import compile_graph, show_ir
+from lamina.dialects import interpret
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, Symbol, TensorType
 
@@ -43,7 +44,7 @@ def exact_layers(x, *weights):
     return x
 
 
-def random(dtype, *shapes):
+def operands(dtype, *shapes):
     rng = np.random.default_rng(5)
     return [(rng.standard_normal(s) / s[-1] ** 0.5).astype(DTYPES[dtype]) for s in shapes]
 
@@ -63,7 +64,7 @@ SIZES = [(5, 64, 32), (150, 96, 40), (70, 50, 33), (64, 64, 1024)]
 def test_layers_have_one_buffer(rows, width, inner, target, dtype, in_turn):
     graph = layers(rows, width, inner, dtype)
     assert show_ir(graph, "kernels", target).count("inplace") == 2
-    arrays = random(dtype, (rows, width), *[(inner, width), (width, inner)] * 2)
+    arrays = operands(dtype, (rows, width), *[(inner, width), (width, inner)] * 2)
     (made,) = run_on_fake(graph, arrays, in_turn, target)
     check(made, arrays, exact_layers, dtype)
 
@@ -71,7 +72,7 @@ def test_layers_have_one_buffer(rows, width, inner, target, dtype, in_turn):
 def test_layers_of_symbolic_sizes_have_one_buffer(in_turn):
     graph = layers(symbol("n"), 64, 32, "f32", [Symbol("n", input=0, dim=0)])
     assert show_ir(graph, "kernels", "sm_90a").count("inplace") == 2
-    arrays = random("f32", (37, 64), *[(32, 64), (64, 32)] * 2)
+    arrays = operands("f32", (37, 64), *[(32, 64), (64, 32)] * 2)
     (made,) = run_on_fake(graph, arrays, in_turn, sizes=[37])
     check(made, arrays, exact_layers, "f32")
     assert len(compile_graph(graph, "sm_90a").manifest["plan"]["arena"]) == 2  # of w's results; x is the output
@@ -88,7 +89,7 @@ def test_a_convolution_writes_over_what_it_adds(target, dtype, groups, in_turn):
     first = graph.add("relu", graph.add("conv", x, w, None, **fields))
     graph.add_output(graph.add("add", graph.add("conv", first, w, None, **fields), x))
     assert show_ir(graph, "kernels", target).count("inplace") == 1
-    arrays = random(dtype, shape, weight)
+    arrays = operands(dtype, shape, weight)
 
     def exact(x, w):
         x, conv = torch.exp(x), functools.partial(torch.conv2d, weight=w, padding=1, groups=groups)
@@ -96,6 +97,20 @@ def test_a_convolution_writes_over_what_it_adds(target, dtype, groups, in_turn):
 
     (made,) = run_on_fake(graph, arrays, in_turn, target)
     check(made, arrays, exact, dtype)
+
+
+def test_what_is_multiplied_too_is_kept(in_turn):
+    """Attention has results of another shape: the product read a reshape of what it was written over."""
+    graph, shape = Graph(), (9, 64)
+    x, z, w = (graph.add_input(n, TensorType("bf16", s)) for n, s in zip("xzw", (shape, shape, (64, 64))))
+    scores = graph.add("matmul", x, graph.add("permute", x, dims=(1, 0)))
+    attended = graph.add("matmul", graph.add("softmax", scores, dim=1), x)
+    y = graph.add("add", attended, graph.add("softmax", z, dim=1))
+    graph.add_output(graph.add("tanh", graph.add("add", y, graph.add("linear", y, w, None))))
+    arrays = operands("bf16", shape, shape, (64, 64))
+    (made,) = run_on_fake(graph, arrays, in_turn, "sm_80")
+    right = np.asarray(interpret.run(graph, arrays)[0]).astype(np.float64)
+    np.testing.assert_allclose(made.astype(np.float64), right, rtol=0, atol=2e-2)
 
 
 def test_a_kernel_that_may_write_over_an_operand_does_not_promise_that_both_lie_apart():
