@@ -11,7 +11,7 @@ from .gpu import KINDS, GpuTarget, is_direct, no_kernel
 from .target import Features, Target
 
 # exp and exp2 are LLVM's own, tanh and erf in gpu_math; lamina-expand-math makes arithmetic of the others
-EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf halves=false}"
+EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf,maximumf,minimumf halves=false}"
 
 
 def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Expand what the machine has no instruction for: functions of the math dialect, conversions of bf16 and of 8 bits.
+"""Expand what the machine has no instruction for: functions of the math dialect, conversions of bf16 and of 8 bits, bounds.
 
 The expansions are branch-free, so a loop around them vectorises, and work on scalars and vectors alike. f64 stays for
 libm, but for expm1. Each function's file says how accurate it is.
@@ -6,6 +6,7 @@ libm, but for expm1. Each function's file says how accurate it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from mlir import ir
@@ -19,7 +20,7 @@ from .halves import bf16_to_f32, f32_to_bf16, select_bf16
 
 @register
 def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = True) -> None:
-    """Replace math functions (but those in `keep`) and conversions of f8… and (with `halves`) bf16 by arithmetic.
+    """Replace math functions and constant bounds (but those in `keep`) and conversions of f8… and (with `halves`) bf16 by arithmetic.
 
     Before:
     ```mlir
@@ -33,14 +34,14 @@ def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = Tr
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        kept = op.name.removeprefix("math.") in keep
-        if op.name in EXPANSIONS and not kept or op.name in HALVES and (halves or _is_of_float8(op)):
+        kept = op.name.partition(".")[2] in keep
+        if op.name in (*EXPANSIONS, *BOUNDS) and not kept or op.name in HALVES and (halves or _is_of_float8(op)):
             found.append(op.operation)
         return ir.WalkResult.ADVANCE
 
     with module.context, ir.Location.unknown():
         module.operation.walk(visit)
-        for op in found:
+        for op in sorted(found, key=lambda op: op.name not in BOUNDS):  # first, while bounds are constants
             if not _expand_with_user(op):
                 _expand(op)
 
@@ -54,7 +55,7 @@ def _expand_with_user(op: ir.Operation) -> bool:
         return False
     user = uses[0].owner.operation
     other = next((x for x in user.operands if x != op.results[0]), None)
-    if other is None or not _is_one(other):
+    if other is None or _constant(other) != 1.0:
         return False
     user.results[0].replace_all_uses_with(erf.one_plus_erf(MathBuilder(op), op.operands[0]))
     user.erase()
@@ -62,23 +63,29 @@ def _expand_with_user(op: ir.Operation) -> bool:
     return True
 
 
-def _is_one(value: ir.Value) -> bool:
-    """True for the constant 1.0, scalar, splat or broadcast."""
+def _constant(value: ir.Value) -> float | None:
+    """The number that a float constant is, scalar, splat, broadcast or widened."""
     if isinstance(value.owner, ir.Block):
-        return False
+        return None
     op = value.owner.operation
-    if op.name == "vector.broadcast":
-        return _is_one(op.operands[0])
+    if op.name in ("vector.broadcast", "arith.extf"):
+        return _constant(op.operands[0])
     if op.name != "arith.constant":
-        return False
+        return None
     attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseElementsAttr):
-        return attribute.is_splat and ir.FloatAttr(attribute.get_splat_value()).value == 1.0
-    return isinstance(attribute, ir.FloatAttr) and attribute.value == 1.0
+    if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
+        attribute = attribute.get_splat_value()
+    return attribute.value if isinstance(attribute, ir.FloatAttr) else None
 
 
 def _expand(op: ir.Operation) -> None:
-    made = {"arith.select": _select, "arith.extf": _widened, "arith.truncf": _narrowed}.get(op.name, _function)(op)
+    special = {
+        "arith.select": _select,
+        "arith.extf": _widened,
+        "arith.truncf": _narrowed,
+        **dict.fromkeys(BOUNDS, _bounded),
+    }
+    made = special.get(op.name, _function)(op)
     if made is not None:
         op.results[0].replace_all_uses_with(made)
         op.erase()
@@ -86,6 +93,17 @@ def _expand(op: ir.Operation) -> None:
 
 def _select(op: ir.Operation) -> ir.Value | None:
     return select_bf16(MathBuilder(op), *op.operands) if _is_bf16(op.results[0].type) else None
+
+
+def _bounded(op: ir.Operation) -> ir.Value | None:
+    """`x < bound ? bound : x` for the larger of `x` and a constant: one `maxps` on x86, where eager keeps the sign of a zero
+    that equals the bound by the same instruction. None for two values that vary, a bound of NaN, and bf16."""
+    x, bound = op.operands if _constant(op.operands[1]) is not None else reversed(list(op.operands))
+    number = _constant(bound)
+    if number is None or math.isnan(number) or _is_bf16(x.type):
+        return None
+    m = MathBuilder(op)
+    return m.select(m.compare("lt" if op.name == "arith.maximumf" else "gt", x, bound), bound, x)
 
 
 def _widened(op: ir.Operation) -> ir.Value | None:
@@ -136,6 +154,7 @@ def _element(type: ir.Type) -> ir.Type:
     return ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
 
 
+BOUNDS = ("arith.maximumf", "arith.minimumf")
 HALVES = ("arith.extf", "arith.truncf", "arith.select")
 EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
     f"math.{f.__name__}": f

@@ -37,3 +37,24 @@ def test_a_double_is_still_rounded_to_float():
     x = torch.randn(100, dtype=torch.float64)
     compiled = torch.compile(lambda x: x.float().double() * 2, backend="lamina", options={"numerics": "fast"})
     assert torch.equal(compiled(x), x.float().double() * 2)
+
+
+BOUNDS = {
+    "relu": torch.relu,
+    "relu6": F.relu6,
+    "at least 0": lambda x: x.clamp(min=0.0),
+    "at most -0": lambda x: x.clamp(max=-0.0),
+    "between -0 and 0": lambda x: x.clamp(-0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_zero_at_a_bound_keeps_its_sign(name, dtype):
+    """As eager's on x86; in whole vectors and in what is left of them."""
+    function = BOUNDS[name]
+    x = torch.tensor([0.0, -0.0, 1.0, -1.0, float("nan"), float("inf"), -float("inf")] * 19, dtype=dtype)
+    got = torch.compile(function, backend="lamina")(x)
+    torch.testing.assert_close(got, function(x), rtol=0, atol=0, equal_nan=True)
+    kept = x == 0
+    assert torch.equal(got[kept].signbit(), x[kept].signbit())
