@@ -7,6 +7,7 @@ goes on in the next is the second. A row that fills a chunk between two others i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from mlir import ir
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 CHUNK = 32
 MOST_THREADS = 128
-UNROLL = 4  # rows, or parts, that are under way together
+UNROLL = 8  # rows, or parts, that are under way together
 
 
 class SortedSums:
@@ -65,11 +66,20 @@ class SortedSums:
             total, row = carried
             keys = [self._key(begin + (round * UNROLL + u)) for u in range(UNROLL)]
             values = [self._update(t) for _, t in keys]
+            ended: list[tuple[ir.Value, ir.Value, ir.Value]] = []
             for (new, _), value in zip(keys, values):
                 ends = b.compare("ne", new, row)
-                b.branch(ends, [], lambda row=row, total=total: self._flush(row, total, before, after))
+                ended.append((ends, row, total))
                 total = b.select(ends, value, self._plus(total, value))
                 row = b.dim(new)
+
+            def flush() -> list[ir.Value]:
+                for ends, row, total in ended:
+                    b.branch(ends, [], lambda row=row, total=total: self._flush(row, total, before, after))
+                return []
+
+            # one branch after all sums: LLVM would move each row's load below a branch that is between it and its use
+            b.branch(reduce(lambda x, y: b.value("arith.ori", (x, y), b.i1), (e for e, _, _ in ended)), [], flush)
             return [total, row]
 
         first = b.dim(self._key(begin)[0])
