@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from mlir import ir
 
 from ...dialects.dims import Dim, product
-from ...dialects.families.scatter import index_place
+from ...dialects.families.index_put import index_place
 from ...dialects.op import broadcast
 from ..linalg.scalar_core import Scalar
 from .kernel import DirectKernel, grain

@@ -14,7 +14,7 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ....dialects.families.scatter import index_place
+from ....dialects.families.index_put import index_place
 from ....dialects.op import broadcast
 from ....dialects.status import GATHER_OUT_OF_RANGE, INDEX_OUT_OF_RANGE, Check
 from ...loops.evaluate_walk import Index
