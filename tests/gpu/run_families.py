@@ -66,6 +66,12 @@ def rows(*shapes: tuple[int, ...], dtype: torch.dtype = BF16) -> Make:
     return lambda: [random(*s, dtype=dtype) for s in shapes]
 
 
+def top(x: torch.Tensor, count: int) -> torch.Tensor:
+    """The largest elements of rows, and what is where they are said to be (which of equal ones is nobody's to say)."""
+    values, places = x.topk(count, -1)
+    return torch.cat([values, x.gather(-1, places)])
+
+
 # name: (function, operands, target where it is not the GPU's own)
 FAMILIES: dict[str, tuple[Any, ...]] = {
     "pointwise": (lambda x, y: F.gelu(x) * y, rows((33, 4097), (33, 4097))),
@@ -113,7 +119,9 @@ FAMILIES: dict[str, tuple[Any, ...]] = {
     "cumsum of few columns": (lambda x: x.cumsum(0), rows((1000, 3))),
     "cumsum": (lambda x: x.cumsum(-1), rows((20, 3000), dtype=F32)),
     "index_add": (lambda x, i, v: x.index_add(0, i, v), lambda: (random(50, 64, dtype=F32), classes(300, 50), random(300, 64, dtype=F32))),
-    "topk": (lambda x: torch.cat([t.float() for t in x.topk(7, -1)]), rows((33, 77))),
+    "topk": (lambda x: top(x, 7), rows((33, 77))),
+    "topk of long rows": (lambda x: top(x, 50), rows((3, 5000))),
+    "cumsum in chunks": (lambda x: x.cumsum(0), rows((20011,), dtype=F32)),
     "sort": (lambda x: x.sort(-1).values, rows((20, 1500), dtype=F32)),
     "pooling": (lambda x: F.max_pool2d(x, 3, 2, 1), rows((2, 16, 33, 33))),
     "nearest": (lambda x: F.interpolate(x, scale_factor=2), rows((2, 16, 16, 16))),

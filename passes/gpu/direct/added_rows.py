@@ -30,7 +30,7 @@ from .write_updates import aligned, checked_place
 
 THREADS, LANES = 256, 32
 TILE = 1024  # keys that are compared with each other; a power of two
-SEARCHES = 4  # in tiles, of a thread at once: each waits for one load after the other
+SEARCHES = 16  # at most, in tiles, of a thread at once: each waits for one load after the other
 SLICES, KEYS = THREADS // LANES, 4  # of all keys, that threads compare with theirs, and how many at once
 
 
@@ -167,11 +167,12 @@ class AddedRows:
         mine = b.value("memref.load", (tiles, b.dim(t)), self.word)
 
         count = self.padded // TILE
+        searches = min(SEARCHES, count)
 
         def search(group: dims.Dim, carried: list[ir.Value]) -> list[ir.Value]:
-            numbers = [group * SEARCHES + u for u in range(SEARCHES)]
+            numbers = [group * searches + u for u in range(searches)]
             begins = [b.bind_unique("begin", b.dim(dims.dim_min(n, count - 1) * TILE)) for n in numbers]
-            places: list[dims.Dim] = [0] * SEARCHES
+            places: list[dims.Dim] = [0] * searches
             for step in (*(TILE >> k for k in range(1, TILE.bit_length())), 1):  # the last one may find all to be less
                 offsets = [b.dim(begin + place + (step - 1)) for begin, place in zip(begins, places)]
                 others = [b.value("memref.load", (tiles, at), self.word) for at in offsets]
@@ -184,7 +185,7 @@ class AddedRows:
                 found = found + b.bind_unique("less", exists)
             return [b.dim(found)]
 
-        (found,) = b.loop_carried("group", 0, dims.ceildiv(count, SEARCHES), [b.dim(0)], search)
+        (found,) = b.loop_carried("group", 0, dims.ceildiv(count, searches), [b.dim(0)], search)
         b.op("memref.store", (mine, stage.scratch[self.keys], found))
         stage.finish()
 
