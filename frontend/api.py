@@ -17,11 +17,14 @@ from torch.utils import _pytree as pytree
 
 from ..compiler.api import Program, compile_graph, show_ir
 from ..compiler.options import Options
+from ..dialects import dims
 from ..runtime.errors import LaminaRuntimeError
 from . import compat
 from .calls import launcher
 from .calls.signature import Signature
 from .export import Exported, ExportError, from_program, symbol_names
+from .part import Part
+from .sizes import to_dim
 
 
 class Compiled:
@@ -29,8 +32,7 @@ class Compiled:
 
     def __init__(self, exported: Exported, target: str, options: Options):
         self.exported, self.target, self.options = exported, target, options
-        if exported.part.symbols:
-            raise ExportError(f"sizes {', '.join(exported.part.symbols)} are not sizes of any input")
+        self._solved = [_solution(exported.part, name) for name in exported.part.symbols]
         self._call = launcher.compile_part(exported.part, options, target)
         by_name = {**exported.weights, **exported.state}
         order = [i.name for i in exported.graph.inputs if i.kind != "scalar"]
@@ -50,17 +52,16 @@ class Compiled:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             if self.exported.in_spec is not None and spec != self.exported.in_spec:
                 raise TypeError(f"called with {_shown(spec)}, but compiled for {_shown(self.exported.in_spec)}")
-        tensors = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
-        self._check(tensors)
-        made = self._call(*tensors)
+        tensors: list[Any] = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
+        self._check_kinds(tensors)
+        numbers = [(tensors[i].shape[dim] - offset) // factor for i, dim, factor, offset in self._solved]
+        self._check_ranges([*tensors, *numbers])
+        made = self._call(*tensors, *numbers)
         results = [made[r] if isinstance(r, int) else r[1] for r in self.exported.results]
         return results[0] if self._single else pytree.tree_unflatten(results, self.exported.out_spec)
 
-    def _check(self, tensors: Sequence[Any]) -> None:
-        """Raise LaminaRuntimeError for an argument of another kind than the example, or a size that was not promised.
-
-        The call itself looks at all other sizes. Nothing else does: there are no guards as under torch.compile.
-        """
+    def _check_kinds(self, tensors: Sequence[Any]) -> None:
+        """Raise LaminaRuntimeError for an argument of another kind than the example: there are no guards as under torch.compile."""
         for i, example in self._kinds:
             given = tensors[i]
             if not isinstance(given, torch.Tensor):
@@ -72,8 +73,11 @@ class Compiled:
                 wanted = f"{example.dtype} of {example.dim()} dims on {example.device}"
                 name = self.exported.graph.inputs[i].name
                 raise LaminaRuntimeError(f"input '{name}' is {kind}; it was compiled for {wanted}")
+
+    def _check_ranges(self, arguments: Sequence[Any]) -> None:
+        """Raise LaminaRuntimeError for a symbol out of its range. The call itself looks at all sizes."""
         for symbol, (i, dim) in self._ranges:
-            size, high = tensors[i].shape[dim], symbol.maximum
+            size, high = arguments[i] if dim < 0 else arguments[i].shape[dim], symbol.maximum
             if size < symbol.minimum or (high is not None and size > high):
                 allowed = f"{symbol.minimum} or more" if high is None else f"{symbol.minimum}..{high}"
                 raise LaminaRuntimeError(f"'{symbol.name}' is {size} and must be {allowed}: compile for a wider range")
@@ -85,6 +89,18 @@ class Compiled:
     def asm(self) -> str:
         """The assembly of all kernels."""
         return self.ir("asm")
+
+
+def _solution(part: Part, name: str) -> tuple[int, int, int, int]:
+    """The tensor and dim whose size is `factor s + offset` of the symbol `name`, with both; ExportError if there is none."""
+    for number, node in enumerate(part.inputs):
+        for dim, size in enumerate(node.meta["val"].shape):
+            whole = to_dim(size)
+            factor = dims.linear_coefficient(whole, name)
+            offset = whole - factor * dims.symbol(name) if isinstance(factor, int) and factor > 0 else None
+            if isinstance(factor, int) and isinstance(offset, int):
+                return number, dim, factor, offset
+    raise ExportError(f"no size of an input tells the size {name}; make one that is {name} or a multiple of it dynamic")
 
 
 class Export:

@@ -127,6 +127,26 @@ def test_compile_with_dynamic_sizes_and_changing_weights():
             model[0].weight.mul_(1.5)
 
 
+def test_a_size_that_is_only_part_of_a_size():
+    """`8 k` and `3 k + 1` tell `k`, which is no size itself; what is no `8 k` is refused."""
+
+    def f(a, b):
+        return a.view(-1, 8).sum(1), b.sum(0) + a.view(8, -1).mean()
+
+    k = torch.export.Dim("k", min=2, max=100)
+    compiled = lamina.compile(f, (torch.randn(16), torch.randn(7, 3)), dynamic_shapes=({0: 8 * k}, {0: 3 * k + 1}))
+    for n in (2, 9, 100):
+        a, b = torch.randn(8 * n), torch.randn(3 * n + 1, 3)
+        torch.testing.assert_close(compiled(a, b), f(a, b))
+    for sizes, text in [
+        ((20, 7), r"\[20\] and must have \[16\]"),
+        ((16, 8), r"\[8, 3\] and must"),
+        ((808, 304), "2..100"),
+    ]:
+        with pytest.raises(LaminaRuntimeError, match=text):
+            compiled(torch.randn(sizes[0]), torch.randn(sizes[1], 3))
+
+
 def test_calls_that_were_not_compiled_for_are_errors():
     """Nothing but the callable itself looks at its arguments: no byte outside them may be read."""
     n = torch.export.Dim("n", min=4, max=64)
