@@ -12,7 +12,7 @@ from ..dialects import dims
 from ..dialects.dtypes import is_float
 from ..dialects.families.channels_last_conv import is_one_convolution, suits_channels_last
 from ..dialects.families.scatter import placed, scatters_rows, sorts_rows
-from ..dialects.families.sorting import takes_long_rows
+from ..dialects.families.sorting import takes_long_rows, takes_short_rows
 from ..dialects.op import registry
 from ..dialects.record import Node, TensorType
 from .aten.registry import Unsupported
@@ -20,6 +20,9 @@ from .values import NotOurs
 
 FEW_ROWS = 16  # up to which a product takes the time of reading its second operand, whoever computes it
 WIDEST_HEAD = {"bf16": 256, "f16": 256, "f32": 128}  # elements; wider ones have no room in registers
+# elements of all rows of a `topk`, up to which they are put in order in the time of a few launches: by counts of instructions,
+# about 6000 of a warp for 512 elements; not measured
+MOST_IN_ORDER = 1 << 24
 NARROW_HEAD = 64  # up to which reading a mask of floats takes more time than the products
 # categories of ops whose kernels have a kind of their own, and that kind (direct ops: their names)
 _ROOTS = {"matmul": "matmul", "conv": "conv", "attention": "attention"}
@@ -90,6 +93,8 @@ def _check_topk(node: Node, types: Sequence[TensorType], device: torch.device) -
     (x,) = _operands(node, types)
     if not takes_long_rows(x, node.attributes):
         raise Unsupported("no fast GPU kernel of many elements in order, or of rows of unknown length, yet")
+    if not takes_short_rows(x, node.attributes) and isinstance(x.numel, int) and x.numel > MOST_IN_ORDER:
+        raise Unsupported("torch's radix selection reads many long rows sooner than they are put in order")
 
 
 def _check_scatter(node: Node, nodes: Sequence[Node], types: Sequence[TensorType]) -> None:

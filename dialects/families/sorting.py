@@ -92,19 +92,9 @@ class TopK(Op, name="topk", category="direct"):
         return np.take(values, range(k), dim), np.take(indices, range(k), dim)
 
 
+MOST_OF_LONG = 256  # entries that a GPU takes of a row of any length: half of what a warp has in registers
 # the rows of which a GPU has all elements in the registers of 32 lanes, and finds one result after the other
 SHORT_ROW, MOST_TAKEN = 1024, 32
-
-
-def takes_short_rows(x: TensorType, attributes: dict[str, Any]) -> bool:
-    """True for a `topk` of few elements of short rows along the last dim, whose order and position are 32 bits each."""
-    if x.rank == 0 or normalize_dim(attributes["dim"], x.rank) != x.rank - 1:
-        return False
-    length, narrow = x.shape[-1], DTYPES[x.dtype].bytes <= 4 and x.dtype not in FLOAT8
-    return narrow and isinstance(length, int) and length <= SHORT_ROW and 0 < attributes["k"] <= MOST_TAKEN
-
-
-MOST_OF_LONG = 256  # entries that a GPU takes of a row of any length: half of what a warp has in registers
 
 
 def takes_long_rows(x: TensorType, attributes: dict[str, Any]) -> bool:
@@ -113,6 +103,14 @@ def takes_long_rows(x: TensorType, attributes: dict[str, Any]) -> bool:
         return False
     length, narrow = x.shape[-1], DTYPES[x.dtype].bytes <= 4 and x.dtype not in FLOAT8
     return narrow and isinstance(length, int) and length < 1 << 32 and 0 < attributes["k"] <= MOST_OF_LONG
+
+
+def takes_short_rows(x: TensorType, attributes: dict[str, Any]) -> bool:
+    """The same for few elements of short rows."""
+    if not takes_long_rows(x, attributes):
+        return False
+    length = x.shape[-1]
+    return isinstance(length, int) and length <= SHORT_ROW and attributes["k"] <= MOST_TAKEN
 
 
 class SearchSorted(Op, name="searchsorted", category="direct"):

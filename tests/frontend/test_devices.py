@@ -190,7 +190,7 @@ def test_scatters_that_combine_are_torchs(reduce, ours):
         check_kernels(g.nodes, g.types, CUDA)
 
 
-@pytest.mark.parametrize("shape, dim, k, ours", [((9, 1025), 1, 8, True), ((9, 640), 1, 256, True), ((9, 640), 1, 257, False), ((64, 9), 0, 2, False)])  # fmt: skip
+@pytest.mark.parametrize("shape, dim, k, ours", [((9, 1025), 1, 8, True), ((9, 640), 1, 256, True), ((9, 640), 1, 257, False), ((128, 131072), 1, 50, True), ((129, 131072), 1, 50, False), ((1 << 20, 1024), 1, 8, True), ((64, 9), 0, 2, False)])  # fmt: skip
 def test_a_few_of_rows_in_order_are_ours(shape, dim, k, ours):
     g = Graph()
     g.add_output(g.add("topk", g.add_input("x", TensorType("bf16", shape)), k=k, dim=dim)[0])
