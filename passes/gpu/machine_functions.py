@@ -3,7 +3,8 @@
 Quotients of what is approximate anyway, and all quotients where every result is rounded to 16 bits, are the machine's own
 (`GpuKernel.divide`); `1 / sqrt(x)` of one body is `rsqrt`. The machine's power of two (`GpuKernel.exp2`) of a rounded
 product is an exponential where results have 16 bits, or only a sum sees it (`summed_exponents`). A term of a sum that is
-a product is added in one instruction.
+a product is added in one instruction, and so is any product in f32 where results have 16 bits, unless it is added to another
+(`a * b - a * b` is 0). bf16 becomes f32 a pair at a time.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class MachineFunctions(VectorEvaluator):
         self.coarse = all(isinstance(e, (ir.F16Type, ir.BF16Type)) for e in elements)
 
     def emit(self, op: BodyOp, operands: list[Any], types: list[ir.Type]) -> list[Any]:
-        product = _product(operands) if op.name == "arith.addf" and op.results[0] in self.sums else None
-        if product is not None:
+        product = _product(operands) if op.name == "arith.addf" else None
+        if product is not None and (op.results[0] in self.sums or self._contracts(product[-1])):
             return [self.b.value("math.fma", product, types[0])]
         exact = op.name not in BOUNDED and not any(x in self.bounded for x in operands)
         root = _root(op, operands) if self.stage.kernel.divide and _is_f32(types[0]) else None
@@ -46,6 +47,10 @@ class MachineFunctions(VectorEvaluator):
             return [self.b.value("math.rsqrt", (root,), types[0])]
         if op.name == "arith.divf" and _is_f32(types[0]) and (self.coarse or not exact):
             made = [self._quotient(op, operands, types[0])]
+        elif (
+            op.name == "arith.extf" and self.stage.kernel.divide and _are_pairs(operands[0].type) and _is_f32(types[0])
+        ):
+            made = [self._widened(operands[0])]
         elif op.name == "math.exp" and _is_f32(types[0]) and self._is_rough(op):
             b = self.b
             scaled = b.value("arith.mulf", (operands[0], b.constant(LOG2_E, types[0])), types[0])
@@ -63,6 +68,25 @@ class MachineFunctions(VectorEvaluator):
             flags = {"fastmath": b.attribute("#arith.fastmath<afn>")} if self.coarse else {}
             return b.value(op.name, operands, type, **flags)
         return self._intrinsic(intrinsic, operands, type)
+
+    def _contracts(self, term: ir.Value) -> bool:
+        """May a product that is added to `term` be so in one rounding? Where results have 16 bits, and `term` is no product."""
+        maker = None if isinstance(term.owner, ir.Block) else term.owner.operation
+        return self.coarse and _is_f32(term.type) and (maker is None or maker.name != "arith.mulf")
+
+    def _widened(self, value: ir.Value) -> ir.Value:
+        """bf16 as f32, an instruction an element: of a pair, the low one is shifted and the high one masked.
+
+        (LLVM takes the high one out first, which is two.)
+        """
+        b, count = self.b, ir.VectorType(value.type).shape[0]
+        words = b.value("vector.bitcast", (value,), ir.VectorType.get([count // 2], b.i32))
+        made = []
+        for word in b.elements(words):
+            low = b.value("arith.shli", (word, b.constant(16, b.i32)), b.i32)
+            high = b.value("arith.andi", (word, b.constant(-(1 << 16), b.i32)), b.i32)
+            made += [b.value("arith.bitcast", (w,), b.f32) for w in (low, high)]
+        return b.value("vector.from_elements", made, ir.VectorType.get([count], b.f32))
 
     def _is_rough(self, op: BodyOp) -> bool:
         """True if the machine's exp2 of a rounded product will do for an exponential: of 16 bits, or summed."""
@@ -93,6 +117,13 @@ class MachineFunctions(VectorEvaluator):
 def sums_of(generic: Generic) -> set[ir.Value]:
     """The values of a reduction's body that add a term to a sum; where it is a product, both are one instruction."""
     return {kind.result for kind in accumulator_kinds(generic) if kind.is_sum}
+
+
+def _are_pairs(type: ir.Type) -> bool:
+    """Is this a vector of pairs of bf16?"""
+    if not isinstance(type, ir.VectorType):
+        return False
+    return isinstance(type.element_type, ir.BF16Type) and type.shape[0] % 2 == 0
 
 
 def _product(operands: Sequence[ir.Value]) -> tuple[ir.Value, ...] | None:

@@ -15,11 +15,12 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...loops.evaluate import Evaluator
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import Generic, TensorGraph
 from ..gpu_kernel import GpuKernel, element_bytes
-from ..hopper.first_rows import are_large, fetch_first_rows
+from ..hopper.first_rows import MOST, MOST_REDUCED, are_large, fetch_first_rows
 from ..lane_places import LANE, divisible
 from ..probe import Probe, choose_width
 from ..streamed_loads import StreamedLoads
@@ -80,7 +81,8 @@ def _fetch_first(rows: RowStage, form: RowForm, stored: Stored) -> None:
         return
     per_block = rows_per_block(rows.threads, kernel.wave)
     if large := [rows.stage.inputs[a] for a in _large_rows(form, stored)]:
-        fetch_first_rows(rows.stage, large, per_block * length, count // per_block)
+        most = MOST if form.plan.full else MOST_REDUCED
+        fetch_first_rows(rows.stage, large, per_block * length, count // per_block, most)
 
 
 def _large_rows(form: RowForm, stored: Stored) -> list[ir.Value]:
@@ -234,10 +236,46 @@ def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> bool:
         for argument, offset in ahead:
             ev.load(argument, offset)
     own = _own_loads(ev, plan, row, r)
-    if len(own) <= OWN_AHEAD:
-        for argument, offset in own:
-            ev.load(argument, offset)
+    if own and len(own) <= OWN_AHEAD:
+        _load_here(ev, own, ev.b.compare("ult", r, plan.count))
+    if isinstance(row, ShiftedRow) and not plan.full:
+        single = row.element()
+        beside = _element_loads(single, plan, r)
+        if beside and len(beside) <= OWN_AHEAD:
+            _load_here(single.values, beside, single.mask)
     return fits
+
+
+def _load_here(ev: ThreadValues, loads: list[tuple[ir.Value, Dim]], condition: ir.Value | None) -> None:
+    """Load single elements in a branch: ptxas moves a load down to where it is used, but out of no branch.
+
+    What each row has one of would come a memory's latency after the row otherwise.
+    """
+    b = ev.b
+    types = [ir.MemRefType(ev.buffers[a].type).element_type for a, _ in loads]
+    makes = [partial(Evaluator.load_at, ev, ev.buffers[a], o) for a, o in loads]
+    assert condition is not None
+    made = b.branch(condition, types, lambda: [m() for m in makes], lambda: [b.constant(0, t) for t in types])
+    for (argument, offset), value in zip(loads, made):
+        ev.remember(("load", argument), (offset,), partial(_same, value))
+
+
+def _same(value: ir.Value) -> ir.Value:
+    return value
+
+
+def _element_loads(single: Piece, plan: RowPlan, r: Dim) -> list[tuple[ir.Value, Dim]]:
+    """What a thread's element beside the vectors needs of inputs, at places that need no other load."""
+    graph, ranges = single.values.graph, single.values.ranges
+    probe = Probe(graph, ranges, set(), single.column)
+    probe.only = set(plan.keys)
+    flat = plan.flat(ranges, r, single.column)
+    for i in plan.full:
+        probe.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
+    _read_own(probe, plan, r)
+    known, own = {"r", "e"}, dims.symbols(single.column)
+    loads = (l for l in probe.loads if l[0] in graph.inputs)
+    return list(dict.fromkeys(l for l in loads if own <= set(dims.symbols(l[1])) <= known))
 
 
 def _own_loads(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> list[tuple[ir.Value, Dim]]:

@@ -74,9 +74,10 @@ class ShiftedRow(Row):
         return dims.symbol(name) + dims.symbol(LANE)
 
     def pieces(self, ev: ThreadValues) -> list[Piece]:
-        return [*super().pieces(ev), self._element()]
+        return [*super().pieces(ev), self.element()]
 
-    def _element(self) -> Piece:
+    def element(self) -> Piece:
+        """This thread's element beside the vectors."""
         self._single.ranges.add("e", self.length)
         return Piece(self._single, dims.symbol("e"), self._has_element)
 
@@ -92,7 +93,7 @@ class ShiftedRow(Row):
             return []
 
         self._in_arms(vectors, 0, ev.width)
-        make(self._element())
+        make(self.element())
         store()
 
     def _in_arms(self, do: Callable[[], list[ir.Value]], low: int, high: int) -> list[ir.Value]:
