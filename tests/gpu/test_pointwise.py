@@ -53,9 +53,7 @@ def test_vectors_of_rows_out_of_a_table(dtype, rows, wide_vectors):
     text = check(g, arrays, options=ALIGNED)
     assert "llvm.intr.fshr" in text or dtype == "f32"
     assert "llvm.intr.fshr" not in check(g, arrays)
-    whole, first_failure, *_ = text.split("scf.if")[
-        1:
-    ]  # of two vectors, each of which may be of a row that is not there
+    whole, first_failure, *_ = text.split("scf.if")[1:]  # of two vectors, whose rows may not be there
     assert whole.count("memref.load %arg1") == 2 and "memref.store" in first_failure
 
 

@@ -10,6 +10,7 @@ from support.simulated import ALIGNED, check, random
 
 from lamina.dialects.dims import symbol
 from lamina.dialects.record import Graph, TensorType
+from lamina.passes.gpu.loops import emit_reductions
 from lamina.passes.gpu.loops.rounds import even_unroll
 
 
@@ -112,6 +113,19 @@ def test_short_sums_of_rows_that_begin_anywhere_are_taken_by_blocks(columns):
 def test_a_sum_of_everything_takes_two_stages():
     text = check(graph_of("sum", ("f32", (300, 500)), dims=(0, 1), keepdim=False), random(("f32", (300, 500))), 2e-4)
     assert text.count("gpu.func @") == 2
+
+
+@pytest.mark.parametrize("op", ["sum", "argmax", "var_mean"])
+@pytest.mark.parametrize(
+    "length", [8192 * 9 + 2800, 8192 * 8, 30001]
+)  # the last round a part of one, whole, of elements
+@pytest.mark.parametrize("rows", [1, 2])
+def test_chunks_take_rounds_in_turn(op, length, rows, monkeypatch):
+    """Four blocks have more than one round each; positions of equal extremes are in chunks that are out of order."""
+    monkeypatch.setattr(emit_reductions, "ROW_BLOCKS", 4)
+    x = np.random.default_rng(length).integers(-9, 9, (rows, length)).astype(np.float32)
+    text = check(graph_of(op, ("f32", x.shape), dims=(1,), keepdim=False), [x], 2e-4)
+    assert text.count("gpu.func @") == (4 if op == "var_mean" else 2)
 
 
 def sums_of_pairs(shape, over, dependent=False):

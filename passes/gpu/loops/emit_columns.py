@@ -26,8 +26,7 @@ from ..thread_values import ThreadValues
 from .aligned_slices import AlignedSlices, SliceValues, end_whole, find_base
 from .column_block import across_slices, place_column, split_block
 from .reduction_stages import ReductionStages, is_first
-from .rounds import Rounds, even_unroll, kept, masked, rest_names
-from .stored import from_scratch
+from .rounds import Rounds, all_at_once, even_unroll, rest_names
 
 COLUMN_THREADS = 256  # of a block: lanes by slices
 SLICES = 8  # at most
@@ -223,17 +222,14 @@ class ColumnStages(ReductionStages):
         """The last stage: result[r] = combination of all chunks, by blocks of 32 results by slices of the chunks."""
         joint, finals = self.joint, self.finals()
         stage = self.kernel.stage(WARP * FINAL_SLICES, (dims.ceildiv(self.count, WARP), 1, 1))
-        b = stage.b
         x, y = split_block(stage, WARP)
         r, inside = place_column(stage, x, WARP, self.count)
         ev = self.stored.evaluator(stage, Ranges({"r": self.count}), 1)
-        made, end, last = joint.inits(ev, [0] * len(joint.first.extents)), b.dim(chunks), b.dim(chunks - 1)
-        for u in range(-(-chunks // FINAL_SLICES)):
-            name = f"k{u}"
-            mask = masked(b, name, b.binary("arith.addi", y, b.constant(u * FINAL_SLICES, b.index)), end, last)
-            loads = [ev.load_at(stage.scratch[n], dims.symbol(name) * self.count + r) for n in parts]
-            other = [from_scratch(ev, v, t) for v, t in zip(loads, self.elements)]
-            made = kept(b, mask, joint.combined(ev, made, other), made)
+        inits, step = (
+            joint.inits(ev, [0] * len(joint.first.extents)),
+            self.adding(ev, parts, lambda k: k * self.count + r),
+        )
+        made = all_at_once(stage.b, "k", y, chunks, FINAL_SLICES, inits, step)
         made = across_slices(ev, stage, joint, made, x, y, (WARP, FINAL_SLICES))
         self.deliver(ev, finals, made, r, [inside, is_first(stage, y)])
         stage.finish()

@@ -28,15 +28,19 @@ from ..streamed_loads import StreamedLoads
 from .emit_columns import ColumnStages
 from .joint_reductions import Joint
 from .reduction_stages import ReductionStages, is_first
-from .rounds import Rounds
+from .rounds import Rounds, all_at_once, even_unroll, rest_names
 from .row_plan import cluster_threads, place, rows_per_block, threads_for
-from .row_values import UNROLL, Row
-from .stored import Stored, from_scratch
+from .row_values import Row
+from .stored import Stored
 
 ROW_THREADS = 256  # of a block that takes a chunk of a row
-FINAL_THREADS, FINAL_UNROLL = 256, 8  # at most, of the stage that combines chunks, and how many it reads at once
-WAVES = 2112  # blocks along rows: sixteen for each of 132 multiprocessors
+# blocks where there are few rows, four for each of 132 multiprocessors, with rounds of up to eight vectors a thread: 32768 x 1024
+# of bf16 17.7 us on an H200, 2048 blocks with rounds of four 18.1. More rows have more waves of blocks
+ROW_BLOCKS, ROW_UNROLL = 528, 8
+FUNCTIONS_UNROLL = 4  # where elements are functions: eight vectors of sines are 168 registers, four are 80
+FEW_ROWS, ROW_WAVES = 66, 4  # so many rows have eight blocks each; more might leave some of one wave idle
 LEAST_CHUNK = 2048  # elements of a row that are worth a block
+FINAL_THREADS = 256  # at most, of the stage that combines chunks
 LEAST_ROWS = 32  # that begin anywhere, of which a block's slices take columns together rather than a thread its own
 SINGLE = 8192  # elements of a row that one block takes rather than starting another stage
 
@@ -99,16 +103,11 @@ def _row_chunks(count: Dim, length: Dim) -> int:
     if isinstance(length, int) and length <= SINGLE:
         return 1
     if isinstance(count, int) and isinstance(length, int):
-        return max(1, min(WAVES // max(count, 1), length // LEAST_CHUNK))
+        blocks = ROW_BLOCKS if count <= FEW_ROWS else ROW_BLOCKS * ROW_WAVES
+        return max(1, min(blocks // max(count, 1), length // LEAST_CHUNK))
     if isinstance(length, int):
         return 1 if length < 16 * SINGLE else min(64, length // LEAST_CHUNK)
     return 64 if isinstance(count, int) and count <= 64 else 1
-
-
-def _row_vectors(vectors: Dim, chunks: int) -> Dim:
-    """Vectors of a chunk of a row: whole rounds of what the threads have under way, but in the last chunk."""
-    size, whole = dims.ceildiv(vectors, chunks), ROW_THREADS * UNROLL
-    return dims.ceildiv(size, whole) * whole if isinstance(size, int) and size >= whole else size
 
 
 class RowStages(ReductionStages):
@@ -117,50 +116,33 @@ class RowStages(ReductionStages):
     def width(self) -> int:
         """The elements of a row that a thread reads at once."""
         length = self.length
+        return choose_width([], self.probe_rows, lambda w: isinstance(length, int) and length % w == 0)
 
-        def probe(width: int) -> Probe:
-            ranges = Ranges({"r": self.count, "w": dims.floordiv(length, width), LANE: width})
-            column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
-            return self.probe(dims.symbol("r"), column, ranges)
-
-        return choose_width([], probe, lambda w: isinstance(length, int) and length % w == 0)
+    def probe_rows(self, width: int) -> Probe:
+        """What a thread reads for one vector."""
+        ranges = Ranges({"r": self.count, "w": dims.floordiv(self.length, width), LANE: width})
+        column = width * dims.symbol("w") + (dims.symbol(LANE) if width > 1 else 0)
+        return self.probe(dims.symbol("r"), column, ranges)
 
     def emit(self) -> None:
-        """Each row by a cluster, or each chunk of each row by one row of threads."""
-        length, width = self.length, self.width()
-        if self.kernel.clusters and (form := cluster_threads(self.count, length, width)):
+        """Each row by a cluster, by one row of threads, or by some blocks."""
+        length, count, wave, width = self.length, self.count, self.kernel.wave, self.width()
+        if self.kernel.clusters and (form := cluster_threads(count, length, width)):
             self.by_clusters(width, *form)
             return
-        chunks, vectors = _row_chunks(self.count, length), length // width if isinstance(length, int) else length
-        size = _row_vectors(vectors, chunks)
-        if isinstance(vectors, int) and isinstance(size, int):
-            chunks = -(-vectors // size)
-        total = self.count * chunks
-        threads, unroll = threads_for(length, width, self.kernel.wave, total) if chunks == 1 else (ROW_THREADS, 0)
-        per_block = rows_per_block(threads, self.kernel.wave)
-        partial = self.scratch(chunks) if chunks != 1 else self.finals()
-        stage = self.kernel.stage(threads * per_block, (dims.ceildiv(total, per_block), 1, 1))
-        b = stage.b
-        item, lane, inside = place(stage, threads, per_block, total)
-        low = high = None
-        ranges = Ranges({"r": total})
-        position = item
+        vectors, chunks = length // width if isinstance(length, int) else length, _row_chunks(count, length)
         if chunks != 1:
-            position = dims.floordiv(item, chunks)
-            chunk = ranges.simplify(dims.mod(item, chunks))
-            low = b.dim(chunk * size)
-            high = b.value("arith.minsi", (b.dim(chunk * size + size), b.dim(vectors)), b.index)
-        row = Row(stage, threads, lane, vectors, unroll, low, high)
-        ev = self.stored.evaluator(stage, ranges, width)
-        ev.streamed = StreamedLoads(stage)
-        made = row.reduce(ev, self.joint, self.row(ev.ranges, ev.ranges.simplify(position)))
-        conditions = [inside, is_first(stage, lane)]
-        if chunks != 1:
-            self.keep(ev, partial, made, item, conditions)
-            stage.finish()
-            self.finish(chunks, partial)
+            self.chunked(width, vectors, chunks)
             return
-        self.deliver(ev, partial, made, item, conditions)
+        threads, unroll = threads_for(length, width, wave, count)
+        per_block, finals = rows_per_block(threads, wave), self.finals()
+        stage = self.kernel.stage(threads * per_block, (dims.ceildiv(count, per_block), 1, 1))
+        r, lane, inside = place(stage, threads, per_block, count)
+        row = Row(stage, threads, lane, vectors, unroll)
+        ev = self.stored.evaluator(stage, Ranges({"r": count}), width)
+        ev.streamed = StreamedLoads(stage)
+        made = row.reduce(ev, self.joint, self.row(ev.ranges, r))
+        self.deliver(ev, finals, made, r, [inside, is_first(stage, lane)])
         stage.finish()
 
     def by_clusters(self, width: int, threads: int, unroll: int) -> None:
@@ -180,7 +162,36 @@ class RowStages(ReductionStages):
         )
         stage.finish()
 
-    def finish(self, chunks: int, partial: list[int]) -> None:
+    def chunked(self, width: int, vectors: Dim, chunks: int) -> None:
+        """Each row, of so many vectors, in rounds of neighbouring ones, of which each of `chunks` blocks takes every `chunks`-th."""
+        joint, most = self.joint, ROW_UNROLL if self.probe_rows(width).functions == 0 else FUNCTIONS_UNROLL
+        unroll = even_unroll(dims.ceildiv(vectors, chunks * ROW_THREADS), most)
+        round = ROW_THREADS * unroll
+        if isinstance(vectors, int):
+            chunks = min(chunks, -(-vectors // round))
+        parts, total = self.scratch(chunks), self.count * chunks
+        stage = self.kernel.stage(ROW_THREADS, (total, 1, 1))
+        b, lane, item = stage.b, stage.thread(), stage.b.bind("r", stage.block())
+        ev = self.stored.evaluator(stage, Ranges({"r": total}), width)
+        ev.streamed = StreamedLoads(stage)
+        row, chunk = (ev.ranges.simplify(d) for d in (dims.floordiv(item, chunks), dims.mod(item, chunks)))
+        for name in ("w", *rest_names("w", unroll)):
+            ev.ranges.add(name, vectors)
+
+        def step(w: Dim, carried: list[Any]) -> list[Any]:
+            return joint.step(ev, self.loops(ev.ranges, row, ev.flat(w)), carried)
+
+        first = b.binary("arith.addi", b.dim(round * chunk), lane)
+        inits = [ev.vector(v) for v in joint.inits(ev, self.row(ev.ranges, row))]
+        rounds = Rounds(b, "w", first, b.dim(vectors), ROW_THREADS, unroll, stride=chunks * round)
+        made = rounds.run_masked(inits, step)
+        made = joint.across_lanes(ev, made)
+        made = reduce_block(stage, made, ROW_THREADS, lambda x, y: joint.combined(ev, x, y))
+        self.keep(ev, parts, made, item, [is_first(stage, lane)])
+        stage.finish()
+        self.finish(chunks, parts)
+
+    def finish(self, chunks: int, parts: list[int]) -> None:
         """The last stage: result[r] = combination of the partial results of all chunks, by neighbouring threads."""
         joint, wave, threads = self.joint, self.kernel.wave, WARP
         finals = self.finals()
@@ -190,13 +201,8 @@ class RowStages(ReductionStages):
         stage = self.kernel.stage(threads * per_block, (dims.ceildiv(self.count, per_block), 1, 1))
         r, lane, inside = place(stage, threads, per_block, self.count)
         ev = self.stored.evaluator(stage, Ranges({"r": self.count}), 1)
-
-        def step(k: Dim, carried: list[Any]) -> list[Any]:
-            loads = [ev.load_at(stage.scratch[n], r * chunks + k) for n in partial]
-            return joint.combined(ev, carried, [from_scratch(ev, x, t) for x, t in zip(loads, self.elements)])
-
-        inits = joint.inits(ev, [0] * len(joint.first.extents))
-        made = Rounds(stage.b, "k", lane, stage.b.dim(chunks), threads, FINAL_UNROLL).run(inits, step)
+        inits, step = joint.inits(ev, [0] * len(joint.first.extents)), self.adding(ev, parts, lambda k: r * chunks + k)
+        made = all_at_once(stage.b, "k", lane, chunks, threads, inits, step)
         made = reduce_block(stage, made, threads, lambda x, y: joint.combined(ev, x, y))
         self.deliver(ev, finals, made, r, [inside, is_first(stage, lane)])
         stage.finish()

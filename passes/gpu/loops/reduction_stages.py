@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ from ..gpu_kernel import GpuKernel, GpuStage
 from ..probe import Probe
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
-from .stored import Stored, scratch_type, to_scratch
+from .rounds import Step
+from .stored import Stored, from_scratch, scratch_type, to_scratch
 
 
 @dataclass
@@ -59,6 +61,15 @@ class ReductionStages:
     def scratch(self, chunks: int) -> list[int]:
         """New buffers for the accumulators of `chunks` parts of each result."""
         return [self.kernel.new_scratch(scratch_type(t), self.count * chunks) for t in self.elements]
+
+    def adding(self, ev: ThreadValues, parts: list[int], place: Callable[[Dim], Dim]) -> Step:
+        """A step that combines accumulators with those of part `k` of a result, which are at `place(k)` of the scratch `parts`."""
+
+        def step(k: Dim, carried: list[Any]) -> list[Any]:
+            loads = [ev.load_at(ev.stage.scratch[n], place(k)) for n in parts]
+            return self.joint.combined(ev, carried, [from_scratch(ev, x, t) for x, t in zip(loads, self.elements)])
+
+        return step
 
     def finals(self) -> list[int]:
         """Scratch for the reduction's results, where nothing else is made of them at once."""

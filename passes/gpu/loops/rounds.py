@@ -18,7 +18,10 @@ Load = Callable[[Sequence[Dim]], None]  # loads what steps need, before the firs
 
 @dataclass(frozen=True)
 class Rounds:
-    """`for name = first to end step step`, `unroll` steps at a time, so that as many loads are under way."""
+    """`for name = first to end step step`, `unroll` steps at a time, so that as many loads are under way.
+
+    Rounds begin `stride` apart, so that others can have those between them; 0: one after the other.
+    """
 
     b: LoopsBuilder
     name: str
@@ -26,13 +29,14 @@ class Rounds:
     end: ir.Value
     step: int
     unroll: int
+    stride: int = 0
 
     def run(self, inits: Sequence[Any], body: Step) -> list[Any]:
         """The accumulators after all steps; the last ones, fewer than `unroll`, are a loop over symbol `{name}rest`."""
         made, rest = self._whole(inits, body)
         return self.b.loop_carried(f"{self.name}rest", rest, self.end, made, body, self.step)
 
-    def run_masked(self, inits: Sequence[Any], body: Step, load: Load) -> list[Any]:
+    def run_masked(self, inits: Sequence[Any], body: Step, load: Load = lambda _: None) -> list[Any]:
         """The same; the last steps are a round with masks, whose symbols are those of `rest_names`."""
         b = self.b
         made, rest = self._whole(inits, body, load)
@@ -51,7 +55,7 @@ class Rounds:
 
     def _whole(self, inits: Sequence[Any], body: Step, load: Load = lambda _: None) -> tuple[list[Any], ir.Value]:
         """The accumulators after the rounds of `unroll` steps, and where the steps after them begin."""
-        b, each = self.b, self.unroll * self.step
+        b, each = self.b, self.stride or self.unroll * self.step
         room = b.binary("arith.subi", self.end, b.constant((self.unroll - 1) * self.step, b.index))
 
         def several(at: Dim, carried: list[Any]) -> list[Any]:
@@ -68,6 +72,20 @@ class Rounds:
             "arith.divui", b.binary("arith.addi", span, b.constant(each - 1, b.index)), b.constant(each, b.index)
         )
         return made, b.binary("arith.addi", self.first, b.binary("arith.muli", count, b.constant(each, b.index)))
+
+
+def all_at_once(
+    b: LoopsBuilder, name: str, first: ir.Value, end: int, step: int, inits: Sequence[Any], body: Step
+) -> list[Any]:
+    """`for name = first to end step step` without a loop, where `first` is less than `step`: all loads are under way at once.
+
+    The symbols are `name` and a number.
+    """
+    made, size, last = list(inits), b.dim(end), b.dim(end - 1)
+    for u in range(-(-end // step)):
+        mask = masked(b, f"{name}{u}", b.binary("arith.addi", first, b.constant(u * step, b.index)), size, last)
+        made = kept(b, mask, body(dims.symbol(f"{name}{u}"), made), made)
+    return made
 
 
 def even_unroll(steps: Dim, most: int) -> int:

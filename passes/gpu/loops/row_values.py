@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass
 class Row:
-    """`vectors` vectors of a row, `low <= vector < high`, dealt to `threads` threads of which this one is `lane`.
+    """`vectors` vectors of a row, dealt to `threads` threads of which this one is `lane`.
 
     `unroll` vectors a thread are in registers (0: a loop). There are `least` vectors for certain.
     """
@@ -52,8 +52,6 @@ class Row:
     lane: ir.Value
     vectors: Dim
     unroll: int
-    low: ir.Value | None = None
-    high: ir.Value | None = None
     least: int = 0
 
     def __post_init__(self) -> None:
@@ -91,7 +89,7 @@ class Row:
                 do(piece)
             return
         b = self.stage.b
-        with b.loop("w", self._first(), self._end(), self.threads) as w:
+        with b.loop("w", self.lane, b.dim(self.vectors), self.threads) as w:
             ev.ranges.add("w", self.vectors)
             do(Piece(ev, ev.flat(w)))
 
@@ -118,7 +116,7 @@ class Row:
         else:
             ev.ranges.add("w", self.vectors)
             ev.ranges.add("wrest", self.vectors)
-            rounds = Rounds(ev.b, "w", self._first(), self._end(), self.threads, UNROLL)
+            rounds = Rounds(ev.b, "w", self.lane, ev.b.dim(self.vectors), self.threads, UNROLL)
             accumulators = rounds.run(accumulators, lambda w, carried: step(ev, ev.flat(w), carried))
         return joint.across_lanes(ev, accumulators)
 
@@ -128,10 +126,3 @@ class Row:
         for d, i in zip(reductions, ev.ranges.delinearize(column, [joint.first.extents[d] for d in reductions])):
             loops[d] = i
         return loops
-
-    def _first(self) -> ir.Value:
-        b = self.stage.b
-        return self.lane if self.low is None else b.binary("arith.addi", self.low, self.lane)
-
-    def _end(self) -> ir.Value:
-        return self.stage.b.dim(self.vectors) if self.high is None else self.high
