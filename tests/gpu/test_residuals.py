@@ -117,3 +117,8 @@ def test_a_kernel_that_may_write_over_an_operand_does_not_promise_that_both_lie_
     text = show_ir(layers(64, 64, 64, "f32"), "loops", "sm_90a")
     stages = [line for line in text.splitlines() if "gpu.func" in line]
     assert sorted(s.count("global>> {llvm.align = 16 : i64}") for s in stages) == [0, 0, 2]
+
+
+@pytest.mark.parametrize("rows, places", [(1152, 2), (1100, 0)])
+def test_many_rows_that_are_no_whole_tiles_have_a_buffer_of_their_own(rows, places):
+    assert show_ir(layers(rows, 64, 32, "bf16"), "kernels", "sm_90a").count("inplace") == places
