@@ -29,7 +29,7 @@ from .devices import check_device, check_kernels, device_of
 from .early_release import split
 from .higher_order.bodies import control_flow
 from .sizes import SizeError
-from .values import NotOurs, buffer_key, layout, storage_owners
+from .values import NotOurs, buffer_key, is_view, layout, storage_owners
 
 _INSERTING = (torch.ops.aten.slice_scatter.default, torch.ops.aten.select_scatter.default)
 
@@ -102,9 +102,14 @@ def _check_read_in_place(node: fx.Node, owners: Mapping[Any, fx.Node]) -> None:
 
 
 def _check_dense(node: fx.Node, owners: Mapping[Any, fx.Node]) -> None:
-    """A result that is no view must fill its buffer: what is handed out has eager's strides."""
+    """A result that is no view must fill its buffer: what is handed out has eager's strides.
+
+    (A program that was saved and loaded has forgotten which tensors share memory.)
+    """
     value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and owners[buffer_key(value)] is node and not layout(value).dense:
+    if not isinstance(value, torch.Tensor) or owners[buffer_key(value)] is not node or is_view(node):
+        return
+    if not layout(value).dense:
         raise NotOurs("a result with gaps between its elements")
 
 

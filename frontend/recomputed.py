@@ -23,6 +23,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from . import compat
 from .attention_seeds import drop_seeds
+from .values import is_view
 
 LARGE = 1 << 20  # elements, from which on what is saved counts
 _MEAN = 1  # at::Reduction
@@ -110,8 +111,7 @@ def partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> A
 def _readers(value: fx.Node) -> Iterator[fx.Node]:
     """What reads the elements of a node, also through views."""
     for user in value.users:
-        schema = getattr(user.target, "_schema", None)
-        if schema is not None and any(r.alias_info and not r.alias_info.is_write for r in schema.returns):
+        if is_view(user):
             yield from _readers(user)
         else:
             yield user

@@ -88,6 +88,12 @@ def buffer_key(value: torch.Tensor) -> tuple[int, torch.dtype]:
     return compat.storage_key(value), value.dtype
 
 
+def is_view(node: fx.Node) -> bool:
+    """True for ops whose result is part of an operand's memory (`expand`)."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
+
+
 def result_types(node: fx.Node) -> Any:
     """The TensorType that eager gives for `node`, or a tuple of them (None for what is not a tensor of ours)."""
     value = node.meta.get("val")

@@ -293,3 +293,26 @@ def test_results_with_gaps_come_without():
     made = lamina.compile(Alternate(), (x,))(x)
     for y, expected in zip(made, Alternate()(x), strict=True):
         assert torch.equal(y, expected) and y.is_contiguous()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda t, n: t.expand(n, -1, -1), lambda t, n: t.transpose(1, 2)[:, :3].expand(n, -1, 5), lambda t, n: t[:, :, ::2].expand(n, -1, -1).repeat(1, 1, 2)],
+)  # fmt: skip
+def test_views_with_gaps_in_a_program_that_was_saved(view, tmp_path):
+    """Loaded, a program does not say which tensors share memory."""
+
+    class Token(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token = torch.nn.Parameter(torch.randn(1, 5, 16))
+
+        def forward(self, x):
+            token = view(self.token, x.shape[0])
+            return torch.cat([token, x[..., : token.shape[-1]]], 1) * 2
+
+    model, x = Token().eval(), torch.randn(4, 3, 16)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "m.pt2")
+    lamina.export(torch.export.load(tmp_path / "m.pt2")).save(tmp_path / "m.lamina")
+    made = lamina.load(tmp_path / "m.lamina")(x.numpy())
+    torch.testing.assert_close(torch.as_tensor(np.asarray(made)), model(x).detach())
