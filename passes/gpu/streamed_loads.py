@@ -10,9 +10,11 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects import dims
+from ..loops.tensor_graph import TensorGraph
 from .gpu_kernel import GpuStage, element_bytes
+from .llvm_ops import byte_address, inline_assembly
 
-LEAST_BYTES = 32 << 20  # of an input: the L2 cache of an H100 has 50 MB
+LEAST_BYTES = 32 << 20  # of an input that no cache keeps: the L2 cache of an H100 has 50 MB
 MOST_WRITTEN = 8  # an input is so many times as large as all results together
 _VECTOR = "ld.global{}.L2::cache_hint.v4.b32 {{$0, $1, $2, $3}}, [$4], $5;"  # 16 bytes
 _ONCE = ".L1::no_allocate"  # not where neighbours read the same lines
@@ -35,16 +37,7 @@ class StreamedLoads:
         b, element = self.stage.b, ir.MemRefType(buffer.type).element_type
         size = b.constant(element_bytes(element), b.i64)
         far = b.value("arith.muli", (b.value("arith.index_cast", (offset,), b.i64), size), b.i64)
-        base = self.addresses[buffer]
-        address = b.value(
-            "llvm.getelementptr",
-            (base, far),
-            base.type,
-            elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)),
-            rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
-            noWrapFlags=b.number(0, b.i32),
-        )
-        operands = address, self._policy
+        operands = byte_address(b, self.addresses[buffer], far), self._policy
         if width == 1:
             word = self._inline(_WORD, "=r,l,l", operands, b.i32)
             return word if element == b.i32 else b.value("arith.bitcast", (word,), element)
@@ -62,13 +55,13 @@ class StreamedLoads:
 
     def _inline(self, text: str, constraints: str, operands: tuple[ir.Value, ...], result: ir.Type) -> ir.Value:
         """Inline PTX that stays where it is: behind the wait for the launch before (overlap_launches.py)."""
-        attributes = {
-            "asm_string": ir.StringAttr.get(text),
-            "constraints": ir.StringAttr.get(constraints),
-            "asm_dialect": ir.IntegerAttr.get(self.stage.b.i64, 0),
-            "has_side_effects": ir.UnitAttr.get(),
-        }
-        return self.stage.b.op("llvm.inline_asm", operands, [result], attributes).result
+        return inline_assembly(self.stage.b, text, constraints, operands, [result]).result
+
+
+def size_of(graph: TensorGraph, value: ir.Value) -> int | None:
+    """The bytes of a tensor; None where they are not known."""
+    count = dims.product(graph.shape(value))
+    return count * element_bytes(ir.RankedTensorType(value.type).element_type) if isinstance(count, int) else None
 
 
 def _large_inputs(stage: GpuStage) -> list[ir.Value]:
@@ -77,12 +70,8 @@ def _large_inputs(stage: GpuStage) -> list[ir.Value]:
     if not stage.kernel.stream:
         return []
 
-    def size(value: ir.Value) -> int | None:
-        count = dims.product(graph.shape(value))
-        return count * element_bytes(ir.RankedTensorType(value.type).element_type) if isinstance(count, int) else None
-
-    written = [size(v) for v in graph.results]
+    written = [size_of(graph, v) for v in graph.results]
     if None in written:
         return []
     least = max(LEAST_BYTES, MOST_WRITTEN * sum(n for n in written if n is not None))
-    return [buffer for value, buffer in stage.inputs.items() if (size(value) or 0) >= least]
+    return [buffer for value, buffer in stage.inputs.items() if (size_of(graph, value) or 0) >= least]

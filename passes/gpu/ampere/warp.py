@@ -22,6 +22,7 @@ from mlir import ir
 from ....dialects.dims import Dim
 from ...loops.loops_builder import LoopsBuilder
 from ..gpu_kernel import GpuStage, element_bytes
+from ..llvm_ops import byte_address, inline_assembly
 
 LINE = 16  # bytes of a copy, and of a row of an 8 x 8 matrix
 
@@ -38,11 +39,11 @@ class Warp:
         b = self.b
         size = element_bytes(ir.MemRefType(buffer.type).element_type)
         offset = b.value("arith.index_cast", (b.dim(element * size),), b.i64)
-        return self._add(self.stage.address(buffer), offset)
+        return byte_address(b, self.stage.address(buffer), offset)
 
     def behind(self, address: ir.Value, offset: int) -> ir.Value:
         """The address `offset` bytes behind another: part of an instruction, no instruction of its own."""
-        return self._add(address, self.b.constant(offset, self.b.i32)) if offset else address
+        return byte_address(self.b, address, self.b.constant(offset, self.b.i32)) if offset else address
 
     def copy(self, to: ir.Value, source: ir.Value, valid: ir.Value | None = None) -> None:
         """Begin to copy 16 bytes to shared memory, past the first cache; `valid`: an i32, so many are read, then zeros."""
@@ -57,16 +58,6 @@ class Warp:
     def wait(self, pending: int) -> None:
         """Wait until at most `pending` groups of this thread's copies are under way."""
         self.b.op("nvvm.cp.async.wait.group", (), attributes={"n": self.b.number(pending, self.b.i32)})
-
-    def _add(self, address: ir.Value, offset: ir.Value) -> ir.Value:
-        return self.b.value(
-            "llvm.getelementptr",
-            (address, offset),
-            address.type,
-            elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)),
-            rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
-            noWrapFlags=self.b.number(0, self.b.i32),
-        )
 
     # -- products --------------------------------------------------------------------------------------------------
     def matrices(self, address: ir.Value, count: int, turned: bool = False) -> list[ir.Value]:
@@ -91,13 +82,8 @@ class Warp:
 
     def rounded(self, word: ir.Value) -> ir.Value:
         """An f32 in an i32, rounded to TF32: to nearest, ties away from zero; infinities and NaN stay."""
-        b = self.b
-        attributes = {
-            "asm_string": ir.StringAttr.get("cvt.rna.tf32.f32 $0, $1;"),
-            "constraints": ir.StringAttr.get("=r,r"),
-            "asm_dialect": b.number(0, b.i64),
-        }
-        return b.op("llvm.inline_asm", (word,), (b.i32,), attributes).result
+        text = "cvt.rna.tf32.f32 $0, $1;"
+        return inline_assembly(self.b, text, "=r,r", (word,), [self.b.i32], effects=False).result
 
 
 def multiply(

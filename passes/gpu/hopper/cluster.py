@@ -16,6 +16,7 @@ from mlir import ir
 from ....dialects import dims
 from ..block_reduce import Combine, reduce_lanes, tree
 from ..gpu_kernel import WARP, GpuStage, element_bytes
+from ..llvm_ops import wait_for_launch
 from ..loops.stored import scratch_type
 from .ptx import Ptx
 
@@ -30,7 +31,7 @@ class Cluster:
         self.stage, self.ptx, b = stage, Ptx(stage), stage.b
         stage.cluster = BLOCKS
         b.op("nvvm.cluster.arrive.relaxed", (), attributes={"aligned": ir.UnitAttr.get()})
-        b.op("nvvm.griddepcontrol", (), attributes={"kind": b.attribute("#nvvm<grid_dep_action wait>")})
+        wait_for_launch(b)
         block = b.binary("arith.remui", stage.block(), b.constant(BLOCKS, b.index))
         own = b.binary("arith.muli", block, b.constant(stage.threads, b.index))
         self.thread = b.binary("arith.addi", own, stage.thread())  # by its number in the cluster

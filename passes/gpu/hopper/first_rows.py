@@ -17,15 +17,13 @@ from collections.abc import Sequence
 
 from mlir import ir
 
-from ....dialects import dims
 from ..gpu_kernel import GpuStage, element_bytes
+from ..llvm_ops import byte_address, inline_assembly, wait_for_launch
 
 MOST = 16 << 20  # bytes in all: what all blocks read that run at once
-MOST_REDUCED = (
-    4 << 20
-)  # of rows that are only reduced: the launch before is often the end of a reduction, and has to read, too
+# of rows that are only reduced: the launch before is often the end of a reduction, and has to read, too
+MOST_REDUCED = 4 << 20
 LINE = 16  # bytes, whose multiples a bulk prefetch takes
-LEAST_BYTES = 32 << 20  # of an input: a smaller one that was written last is in the L2 cache
 
 
 def fetch_first_rows(
@@ -47,38 +45,19 @@ def fetch_first_rows(
         return []
 
     b.branch(first, [], fetch)
-    b.op("nvvm.griddepcontrol", (), attributes={"kind": b.attribute("#nvvm<grid_dep_action wait>")})
-
-
-def are_large(type: ir.Type, count: dims.Dim) -> bool:
-    """Are `count` elements more than a cache keeps?"""
-    return isinstance(count, int) and count * element_bytes(type) >= LEAST_BYTES
+    wait_for_launch(b)
 
 
 def _prefetch(stage: GpuStage, address: ir.Value, size: int) -> None:
     """Ask for the whole lines among the `size` bytes that are this block's."""
     b = stage.b
-    begin = b.value(
-        "arith.muli", (b.value("arith.index_cast", (stage.block(),), b.i64), b.constant(size, b.i64)), b.i64
-    )
+    block = b.value("arith.index_cast", (stage.block(),), b.i64)
+    begin = b.value("arith.muli", (block, b.constant(size, b.i64)), b.i64)
     if size % LINE:
         begin = b.value("arith.addi", (begin, b.constant(LINE - 1, b.i64)), b.i64)
         begin = b.value("arith.andi", (begin, b.constant(-LINE, b.i64)), b.i64)
-    at = b.value(
-        "llvm.getelementptr",
-        (address, begin),
-        address.type,
-        elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)),
-        rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
-        noWrapFlags=b.number(0, b.i32),
-    )
-    attributes = {
-        "asm_string": ir.StringAttr.get("cp.async.bulk.prefetch.L2.global [$0], $1;"),
-        "constraints": ir.StringAttr.get("l,r"),
-        "asm_dialect": ir.IntegerAttr.get(b.i64, 0),
-        "has_side_effects": ir.UnitAttr.get(),
-    }
-    b.op("llvm.inline_asm", (at, b.constant(whole_lines(size), b.i32)), [], attributes)
+    text, at = "cp.async.bulk.prefetch.L2.global [$0], $1;", byte_address(b, address, begin)
+    inline_assembly(b, text, "l,r", (at, b.constant(whole_lines(size), b.i32)))
 
 
 def whole_lines(size: int) -> int:

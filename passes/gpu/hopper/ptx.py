@@ -17,6 +17,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ..gpu_kernel import GpuStage
+from ..llvm_ops import byte_address, inline_assembly
 
 TICKS = 10_000_000  # how long a try_wait may sleep before it looks again
 WARPGROUP = 128
@@ -82,13 +83,7 @@ class Ptx:
         self, text: str, constraints: str, operands: Sequence[ir.Value], result: ir.Type | None = None
     ) -> ir.Value | None:
         """Inline PTX with side effects; returns its result, if it has one."""
-        attributes = {
-            "asm_string": ir.StringAttr.get(text),
-            "constraints": ir.StringAttr.get(constraints),
-            "asm_dialect": ir.IntegerAttr.get(self.b.i64, 0),
-            "has_side_effects": ir.UnitAttr.get(),
-        }
-        op = self.b.op("llvm.inline_asm", operands, [] if result is None else [result], attributes)
+        op = inline_assembly(self.b, text, constraints, operands, [] if result is None else [result])
         return None if result is None else op.result
 
     # -- threads ---------------------------------------------------------------------------------------------------
@@ -134,14 +129,7 @@ class Ptx:
         cache = b.scopes[level].cache
         if key not in cache:
             with b.at_level(level):
-                cache[key] = b.value(
-                    "llvm.getelementptr",
-                    (self._base, self.i32(offset)),
-                    self.pointer,
-                    elem_type=ir.TypeAttr.get(ir.IntegerType.get_signless(8)),
-                    rawConstantIndices=ir.DenseI32ArrayAttr.get([-(2**31)]),
-                    noWrapFlags=b.number(0, b.i32),
-                )
+                cache[key] = byte_address(b, self._base, self.i32(offset))
         return cache[key]
 
     def shared_number(self) -> ir.Value:

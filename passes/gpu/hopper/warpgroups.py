@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from mlir import ir
 
 from ....dialects import dims
+from ..llvm_ops import wait_for_launch
 from .ptx import Ptx
 from .ring import Ring
 
@@ -55,6 +56,6 @@ def specialise(
 
     b.branch(one, [], initialise)
     stage.barrier()
-    b.op("nvvm.griddepcontrol", (), attributes={"kind": b.attribute("#nvvm<grid_dep_action wait>")})
+    wait_for_launch(b)
     b.branch(b.compare("eq", dims.symbol("group"), 0), [], copy, compute)
     stage.finish()

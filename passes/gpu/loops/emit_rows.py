@@ -7,26 +7,28 @@ store the row's own results, and the elements of those that have the row's lengt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
-from ...loops.evaluate import Evaluator
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ...loops.tensor_graph import Generic, TensorGraph
-from ..gpu_kernel import GpuKernel, element_bytes
-from ..hopper.first_rows import MOST, MOST_REDUCED, are_large, fetch_first_rows
+from ..gpu_kernel import GpuKernel
+from ..hopper.first_rows import MOST, MOST_REDUCED, fetch_first_rows
 from ..lane_places import LANE, divisible
-from ..probe import Probe, choose_width
-from ..streamed_loads import StreamedLoads
+from ..probe import choose_width
+from ..streamed_loads import LEAST_BYTES, StreamedLoads, size_of
 from ..thread_values import ThreadValues, Together
 from .joint_reductions import joint_of
-from .online_sums import OnlineSum, find_online
+from .loads_ahead import load_ahead
+from .online_sums import find_online
+from .row_accesses import RowAccesses
 from .row_plan import REGISTER_ROW, RowForm, RowPlan, place, rows_per_block, threads_for
 from .row_search import is_searched
 from .row_values import Piece, Row
@@ -34,8 +36,6 @@ from .shifted_rows import ShiftedRow
 from .stored import Stored
 
 SHIFTED_ROW = 256  # the shortest row of which a thread's element beside its vectors is little
-AHEAD = 64  # registers of a thread for what is loaded before the first reduction
-OWN_AHEAD = 4  # elements that a row's own results need, which are loaded then, too
 MANY_OTHERS = 2  # vectors at other places in memory than a row's own, from which on stores have an arm for each place
 
 
@@ -91,7 +91,7 @@ def _large_rows(form: RowForm, stored: Stored) -> list[ir.Value]:
     probe = _probe(graph, stored, plan, form.width, form.shifted)
     begins = {(a, dims.substitute(o, {"c": 0, "w": 0, LANE: 0})) for a, o in probe.loads if a in graph.inputs}
     own = [a for a in graph.inputs if (a, plan.length * dims.symbol("r")) in begins]
-    return [a for a in own if are_large(ir.RankedTensorType(a.type).element_type, dims.product(graph.shape(a)))]
+    return [a for a in own if (size_of(graph, a) or 0) >= LEAST_BYTES]
 
 
 def _choose_form(graph: TensorGraph, stored: Stored, plan: RowPlan) -> RowForm:
@@ -117,7 +117,7 @@ def shifted_form(graph: TensorGraph, stored: Stored, plan: RowPlan, whole: int) 
     return RowForm(plan, graph, width, True, arms) if width > 2 * max(1, otherwise) * whole else None
 
 
-def _others(probe: Probe, length: Dim, width: int) -> int:
+def _others(probe: RowAccesses, length: Dim, width: int) -> int:
     """How many loads of vectors are at other places in those than the row's own elements."""
     begins = {"c": width * dims.symbol("w") - length * dims.symbol("r")}
     firsts = {(a, dims.substitute(o, {**begins, LANE: 0})) for a, o in probe.loads if LANE in dims.symbols(o)}
@@ -128,11 +128,12 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
     """Write the results of row `r`."""
     graph, stage = ev.graph, ev.stage
     for keys in plan.passes:
-        ev.together.update(dict.fromkeys(keys, _in_one_pass(ev, row, keys)))
+        joint = joint_of(graph, keys)
+        ev.together.update(dict.fromkeys(keys, _once(partial(row.reduce, ev, joint), joint.of)))
     if row.unroll and not plan.full:
         for pair in find_online(graph, stage.kernel.rough, plan.passes):
-            ev.together.update(dict.fromkeys(pair.keys, _online(ev, row, pair)))
-    if plan.keys and _load_ahead(ev, plan, row, r) and isinstance(row, ShiftedRow):
+            ev.together.update(dict.fromkeys(pair.keys, _once(partial(pair.reduce, row, ev), pair.of)))
+    if plan.keys and load_ahead(ev, plan, row, r) and isinstance(row, ShiftedRow):
         row.arms = False  # all that they would read is there
     _force(ev, plan, r, row)
     made: list[_Made] = []
@@ -161,31 +162,17 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
         b.branch(first if inside is None else b.value("arith.andi", (first, inside), b.i1), [], write_own)
 
 
-def _in_one_pass(ev: ThreadValues, row: Row, keys: Sequence[ir.Value]) -> Together:
-    """What gives the results of each of these reductions, and does all when it is asked for the first."""
-    joint = joint_of(ev.graph, keys)
-    made: dict[tuple[Dim, ...], list[ir.Value]] = {}
+def _once(reduce: Callable[[tuple[Dim, ...]], list[Any]], of: Callable[[Generic, list[Any]], list[Any]]) -> Together:
+    """What gives the results `of` each of several reductions, and does all when it is asked for the first."""
+    made: dict[tuple[Dim, ...], list[Any]] = {}
 
-    def reduce(generic: Generic, index: Index) -> list[ir.Value]:
+    def results(generic: Generic, index: Index) -> list[Any]:
         at = tuple(generic.loops_of(index))
         if at not in made:
-            made[at] = row.reduce(ev, joint, at)
-        return joint.of(generic, made[at])
+            made[at] = reduce(at)
+        return of(generic, made[at])
 
-    return reduce
-
-
-def _online(ev: ThreadValues, row: Row, pair: OnlineSum) -> Together:
-    """What gives a row's maximum or the sum of exponentials below it, and does both when it is asked for one."""
-    made: dict[tuple[Dim, ...], list[ir.Value]] = {}
-
-    def reduce(generic: Generic, index: Index) -> list[ir.Value]:
-        at = tuple(generic.loops_of(index))
-        if at not in made:
-            made[at] = pair.reduce(row, ev, at)
-        return [made[at][pair.keys.index(generic.arguments[-1])]]
-
-    return reduce
+    return results
 
 
 def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan, shifted: bool = False) -> int:
@@ -195,7 +182,7 @@ def row_width(graph: TensorGraph, stored: Stored, plan: RowPlan, shifted: bool =
     return choose_width(values, probe, lambda width: shifted or divisible(plan.length, width))
 
 
-def _probe(graph: TensorGraph, stored: Stored, plan: RowPlan, width: int, shifted: bool) -> Probe:
+def _probe(graph: TensorGraph, stored: Stored, plan: RowPlan, width: int, shifted: bool) -> RowAccesses:
     """What a thread reads for a vector of a row."""
     ranges = Ranges({"r": plan.count, LANE: width})
     if shifted:
@@ -203,110 +190,20 @@ def _probe(graph: TensorGraph, stored: Stored, plan: RowPlan, width: int, shifte
     else:
         first = width * ranges.add("w", dims.floordiv(plan.length, width))
     column = first + (dims.symbol(LANE) if width > 1 else 0)
-    accesses = Probe(graph, ranges, stored.values, column)
-    accesses.only = set(plan.keys)
-    for i in plan.full:
-        flat = plan.flat(ranges, dims.symbol("r"), column)
-        accesses.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
-    _read_own(accesses, plan, dims.symbol("r"))
+    accesses = RowAccesses(plan, graph, ranges, column, stored.values)
+    accesses.read_full(dims.symbol("r"), column)
+    accesses.read_own(dims.symbol("r"))
     return accesses
-
-
-def _load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> bool:
-    """Load what the stores need, too, before the first reduction: nothing moves up across its barrier by itself.
-
-    Not where that takes too many registers; returns whether it is loaded.
-    """
-    graph = ev.graph
-    ahead: dict[tuple[ir.Value, Dim], None] = {}
-    for name in row.names:
-        column = row.column(ev, name)
-        probe = Probe(graph, ev.ranges, set(), column)
-        probe.only = set(plan.keys)
-        flat = plan.flat(ev.ranges, r, column)
-        for i in plan.full:
-            probe.at(graph.results[i], ev.ranges.delinearize(flat, graph.shape(graph.results[i])))
-        known = {"r", LANE, name}
-        ahead.update({(a, o): None for a, o in probe.loads if a in graph.inputs and set(dims.symbols(o)) <= known})
-    sizes = [element_bytes(ir.RankedTensorType(a.type).element_type) for a, _ in ahead]
-    registers = AHEAD // 2 if isinstance(row, ShiftedRow) else AHEAD  # shifts take some, too
-    fits = sum(sizes) * ev.width <= 4 * registers
-    if fits:
-        ev.stage.coherent = True  # ptxas lets loads of constants sink
-        for argument, offset in ahead:
-            ev.load(argument, offset)
-    own = _own_loads(ev, plan, row, r)
-    if own and len(own) <= OWN_AHEAD:
-        _load_here(ev, own, ev.b.compare("ult", r, plan.count))
-    if isinstance(row, ShiftedRow) and not plan.full:
-        single = row.element()
-        beside = _element_loads(single, plan, r)
-        if beside and len(beside) <= OWN_AHEAD:
-            _load_here(single.values, beside, single.mask)
-    return fits
-
-
-def _load_here(ev: ThreadValues, loads: list[tuple[ir.Value, Dim]], condition: ir.Value | None) -> None:
-    """Load single elements in a branch: ptxas moves a load down to where it is used, but out of no branch.
-
-    What each row has one of would come a memory's latency after the row otherwise.
-    """
-    b = ev.b
-    types = [ir.MemRefType(ev.buffers[a].type).element_type for a, _ in loads]
-    makes = [partial(Evaluator.load_at, ev, ev.buffers[a], o) for a, o in loads]
-    assert condition is not None
-    made = b.branch(condition, types, lambda: [m() for m in makes], lambda: [b.constant(0, t) for t in types])
-    for (argument, offset), value in zip(loads, made):
-        ev.remember(("load", argument), (offset,), partial(_same, value))
-
-
-def _same(value: ir.Value) -> ir.Value:
-    return value
-
-
-def _element_loads(single: Piece, plan: RowPlan, r: Dim) -> list[tuple[ir.Value, Dim]]:
-    """What a thread's element beside the vectors needs of inputs, at places that need no other load."""
-    graph, ranges = single.values.graph, single.values.ranges
-    probe = Probe(graph, ranges, set(), single.column)
-    probe.only = set(plan.keys)
-    flat = plan.flat(ranges, r, single.column)
-    for i in plan.full:
-        probe.at(graph.results[i], ranges.delinearize(flat, graph.shape(graph.results[i])))
-    _read_own(probe, plan, r)
-    known, own = {"r", "e"}, dims.symbols(single.column)
-    loads = (l for l in probe.loads if l[0] in graph.inputs)
-    return list(dict.fromkeys(l for l in loads if own <= set(dims.symbols(l[1])) <= known))
-
-
-def _own_loads(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> list[tuple[ir.Value, Dim]]:
-    """What results of one element need of inputs, at places that need no other load: the class whose loss a row is."""
-    if not row.names:
-        return []
-    probe = Probe(ev.graph, ev.ranges, set(), row.column(ev, row.names[0]))
-    probe.only = set(plan.keys)
-    _read_own(probe, plan, r)
-    return list(dict.fromkeys(l for l in probe.loads if l[0] in ev.graph.inputs and set(dims.symbols(l[1])) == {"r"}))
-
-
-def _read_own(probe: Probe, plan: RowPlan, r: Dim) -> None:
-    """Let `probe` note what the results of one element of row `r` read."""
-    for i in plan.rows:
-        value = probe.graph.results[i]
-        probe.at(value, probe.ranges.delinearize(r, probe.graph.shape(value)))
 
 
 def _force(ev: ThreadValues, plan: RowPlan, r: Dim, row: Row) -> None:
     """Do the reductions first, where all threads run: none may begin inside a branch or loop."""
-    probe = Probe(ev.graph, ev.ranges.copy(), set(), 0)
-    probe.only = set(plan.keys)
+    accesses = RowAccesses(plan, ev.graph, ev.ranges.copy(), 0)
     if row.names:
-        flat = plan.flat(probe.ranges, r, row.column(ev, row.names[0]))
-        for i in plan.full:
-            value = probe.graph.results[i]
-            probe.at(value, probe.ranges.delinearize(flat, probe.graph.shape(value)))
-    _read_own(probe, plan, r)
-    for reduction in probe.reductions:
-        if reduction.generic.arguments[-1] in probe.only:
+        accesses.read_full(r, row.column(ev, row.names[0]))
+    accesses.read_own(r)
+    for reduction in accesses.reductions:
+        if reduction.generic.arguments[-1] in accesses.only:
             ev.at(reduction.generic.op.results[0], reduction.index)
 
 

@@ -44,6 +44,10 @@ class OnlineSum:
         """Both, by their last arguments."""
         return [self.largest.arguments[-1], self.total.arguments[-1]]
 
+    def of(self, generic: Generic, made: list[ir.Value]) -> list[ir.Value]:
+        """The result of one of both, out of what `reduce` made."""
+        return [made[self.keys.index(generic.arguments[-1])]]
+
     def reduce(self, row: Row, ev: ThreadValues, at: Sequence[Dim]) -> list[ir.Value]:
         """The maximum and the sum of the row at position `at` of the loops, in all of its threads."""
         b, threads, wave = ev.b, row.threads, row.stage.kernel.wave

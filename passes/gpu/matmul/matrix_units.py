@@ -31,6 +31,7 @@ from mlir import ir
 
 from ...loops.loops_builder import LoopsBuilder
 from ..block_reduce import shuffle_xor
+from ..llvm_ops import inline_assembly
 
 SIDE = 16  # rows and columns of one D
 FMA_STEP = 4  # k of one 16-byte read
@@ -206,13 +207,7 @@ _UNITS: dict[tuple[str, str], Unit] = {
 
 def _through_nothing(b: LoopsBuilder, x: ir.Value, registers: str) -> ir.Value:
     """`x` after no instructions that LLVM looks into, in vector ("v") or scalar registers ("s")."""
-    attributes = {
-        "asm_string": ir.StringAttr.get(""),
-        "constraints": ir.StringAttr.get(f"={registers},0"),
-        "asm_dialect": ir.IntegerAttr.get(b.i64, 0),
-        "has_side_effects": ir.UnitAttr.get(),
-    }
-    return b.op("llvm.inline_asm", (x,), [x.type], attributes).result
+    return inline_assembly(b, "", f"={registers},0", (x,), [x.type]).result
 
 
 def _part(b: LoopsBuilder, vector: ir.Value, first: int, count: int) -> ir.Value:
