@@ -25,7 +25,10 @@ _TO_NVVM = (
 )
 TO_NVVM = ("lamina-gpu-abi", *_TO_NVVM)
 OVERLAPPING = ("lamina-gpu-abi", "lamina-overlap-launches", *_TO_NVVM)  # since sm_90
-_LOOPS = "lamina-emit-gpu-loops{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.approx.ftz.f stream=true aligned=true%s}"
+_LOOPS = (
+    "lamina-emit-gpu-loops{divide=llvm.nvvm.div.full exp2=llvm.nvvm.ex2.approx.ftz.f largest=llvm.nvvm.redux.sync.max "
+    "stream=true aligned=true%s}"
+)
 EXPAND = "lamina-expand-math{keep=exp,exp2,tanh,erf,maximumf,minimumf halves=false}"
 # kernels that torch.compile uses, attention where the target `attends`; convolutions are right,
 # but cuDNN is faster

@@ -36,7 +36,8 @@ def element_bytes(type: ir.Type) -> int:
 class GpuKernel:
     """The `gpu.module` that replaces the linalg-level function of `graph`, for a GPU whose waves have `wave` lanes.
 
-    `divide` and `exp2` are the LLVM intrinsics of an f32 quotient and power within 2 ulp, if the machine has them;
+    `divide` and `exp2` are the LLVM intrinsics of an f32 quotient and power within 2 ulp, `largest` that of the largest
+    i32 of a wave's lanes, if the machine has them;
     `stream`: loads may say that caches need not keep what they read (streamed_loads.py); `aligned`: vectors are loaded
     from multiples of their size only (unaligned_loads.py); `clusters`: blocks may share their shared memories
     (hopper/cluster.py); `overlaps`: a launch may begin before the one before it has ended (overlap_launches.py).
@@ -48,6 +49,7 @@ class GpuKernel:
         wave: int = WARP,
         divide: str = "",
         exp2: str = "",
+        largest: str = "",
         stream: bool = False,
         aligned: bool = False,
         clusters: bool = False,
@@ -55,7 +57,7 @@ class GpuKernel:
     ):
         self.graph, self.wave, self.stream, self.aligned = graph, wave, stream, aligned
         self.clusters, self.overlaps = clusters, overlaps
-        self.divide, self.exp2 = divide, exp2
+        self.divide, self.exp2, self.largest = divide, exp2, largest
         self.rough = summed_exponents(graph) if exp2 else set()  # what `exp2` of a rounded exponent will do for
         op = graph.op
         self.name = ir.StringAttr(op.attributes["sym_name"]).value

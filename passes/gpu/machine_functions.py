@@ -16,8 +16,10 @@ from mlir import ir
 
 from ..loops.evaluate_vector import Lanes, VectorEvaluator
 from ..loops.index_algebra import Ranges
+from ..loops.order_keys import flip, float_bits
 from ..loops.reduction_loops import accumulator_kinds
 from ..loops.tensor_graph import BodyOp, Generic, TensorGraph
+from .block_reduce import reduce_lanes
 from .gpu_kernel import GpuStage
 
 LOG2_E = 1.4426950408889634
@@ -34,6 +36,7 @@ class MachineFunctions(VectorEvaluator):
         self.stage = stage
         self.sums: set[ir.Value] = set()
         self.bounded: set[ir.Value] = set()  # what was made of functions that are right to some ulp
+        self.narrow: dict[ir.Value, ir.Value] = {}  # vectors of f32, and those of 16-bit floats that they are
         elements = [ir.RankedTensorType(v.type).element_type for v in stage.kernel.graph.results]
         self.coarse = all(isinstance(e, (ir.F16Type, ir.BF16Type)) for e in elements)
 
@@ -50,7 +53,7 @@ class MachineFunctions(VectorEvaluator):
         elif (
             op.name == "arith.extf" and self.stage.kernel.divide and _are_pairs(operands[0].type) and _is_f32(types[0])
         ):
-            made = [self._widened(operands[0])]
+            made = [self.widened(operands[0])]
         elif op.name == "math.exp" and _is_f32(types[0]) and self._is_rough(op):
             b = self.b
             scaled = b.value("arith.mulf", (operands[0], b.constant(LOG2_E, types[0])), types[0])
@@ -74,11 +77,22 @@ class MachineFunctions(VectorEvaluator):
         maker = None if isinstance(term.owner, ir.Block) else term.owner.operation
         return self.coarse and _is_f32(term.type) and (maker is None or maker.name != "arith.mulf")
 
-    def _widened(self, value: ir.Value) -> ir.Value:
-        """bf16 as f32, an instruction an element: of a pair, the low one is shifted and the high one masked.
+    def widened(self, value: ir.Value) -> ir.Value:
+        """Pairs of 16-bit floats as f32. bf16 an instruction an element: the low one is shifted and the high one masked.
 
         (LLVM takes the high one out first, which is two.)
         """
+        b, count = self.b, ir.VectorType(value.type).shape[0]
+        type = ir.VectorType.get([count], b.f32)
+        if isinstance(ir.VectorType(value.type).element_type, ir.BF16Type):
+            made = self._shifted(value)
+        else:
+            made = b.value("arith.extf", (value,), type)
+        self.narrow[made] = value
+        return made
+
+    def _shifted(self, value: ir.Value) -> ir.Value:
+        """Pairs of bf16 as f32."""
         b, count = self.b, ir.VectorType(value.type).shape[0]
         words = b.value("vector.bitcast", (value,), ir.VectorType.get([count // 2], b.i32))
         made = []
@@ -97,8 +111,17 @@ class MachineFunctions(VectorEvaluator):
         """`2^value` of f32 within 2 ulp, by the machine's instruction."""
         return self._intrinsic(self.stage.kernel.exp2, [value], value.type)
 
+    def largest_of_lanes(self, value: ir.Value, lanes: int) -> ir.Value:
+        """The largest of the f32s of `lanes` neighbouring lanes, in each; a NaN, which has no sign, is larger than all."""
+        b, intrinsic = self.b, self.stage.kernel.largest
+        if not intrinsic or lanes != self.stage.kernel.wave:
+            return reduce_lanes(b, [value], lanes, lambda x, y: [b.value("arith.maximumf", (x[0], y[0]), b.f32)])[0]
+        all_lanes = b.constant(-1, b.i32)
+        most = self._intrinsic(intrinsic, [flip(b, float_bits(b, value)), all_lanes], b.i32)
+        return b.value("arith.bitcast", (flip(b, most),), b.f32)
+
     def _intrinsic(self, name: str, operands: Sequence[ir.Value], type: ir.Type) -> ir.Value:
-        """An LLVM intrinsic on f32, lane by lane."""
+        """An LLVM intrinsic, lane by lane."""
         b = self.b
         attributes = {
             "intrin": ir.StringAttr.get(name),
@@ -106,11 +129,11 @@ class MachineFunctions(VectorEvaluator):
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         }
         if not isinstance(type, ir.VectorType):
-            return b.op("llvm.call_intrinsic", operands, [b.f32], attributes).result
+            return b.op("llvm.call_intrinsic", operands, [type], attributes).result
         lanes = []
         for k in range(ir.VectorType(type).shape[0]):
             given = [b.extract(x, k) for x in operands]
-            lanes.append(b.op("llvm.call_intrinsic", given, [b.f32], attributes).result)
+            lanes.append(b.op("llvm.call_intrinsic", given, [type.element_type], attributes).result)
         return b.value("vector.from_elements", lanes, type)
 
 
@@ -120,10 +143,10 @@ def sums_of(generic: Generic) -> set[ir.Value]:
 
 
 def _are_pairs(type: ir.Type) -> bool:
-    """Is this a vector of pairs of bf16?"""
+    """Is this a vector of pairs of 16-bit floats?"""
     if not isinstance(type, ir.VectorType):
         return False
-    return isinstance(type.element_type, ir.BF16Type) and type.shape[0] % 2 == 0
+    return isinstance(type.element_type, (ir.BF16Type, ir.F16Type)) and type.shape[0] % 2 == 0
 
 
 def _product(operands: Sequence[ir.Value]) -> tuple[ir.Value, ...] | None:

@@ -13,8 +13,6 @@ from typing import Any
 
 from mlir import ir
 
-from ..lane_types import element_of, like
-
 # the numbers that MLIR gives the predicates of comparisons
 _INTEGERS = {name: i for i, name in enumerate("eq ne slt sle sgt sge ult ule ugt uge".split())}
 _FLOATS = {n: i for i, n in enumerate("false oeq ogt oge olt ole one ord ueq ugt uge ult ule une uno true".split())}
@@ -83,6 +81,16 @@ class OpBuilder:
         """All elements of a vector, in order."""
         return [self.extract(vector, k) for k in range(ir.VectorType(vector.type).shape[0])]
 
+    def part(self, vector: ir.Value, first: int, count: int) -> ir.Value:
+        """Elements `first .. first + count` of a vector; a scalar where that is one."""
+        type = ir.VectorType(vector.type)
+        if count == 1:
+            return self.extract(vector, first)
+        if count == type.shape[0]:
+            return vector
+        taken = ir.DenseI64ArrayAttr.get(list(range(first, first + count)))
+        return self.value("vector.shuffle", (vector, vector), ir.VectorType.get([count], type.element_type), mask=taken)
+
     def attribute(self, text: str) -> ir.Attribute:
         """Parse an attribute once."""
         found = self._attributes.get(text)
@@ -149,7 +157,9 @@ class OpBuilder:
 
 def comparison(predicate: str, type: ir.Type) -> tuple[str, ir.Type, ir.Attribute]:
     """The op that compares values of `type`, an i1 (or a vector of them) for its result, and the predicate's attribute."""
-    of_floats = isinstance(element_of(type), ir.FloatType)
+    vector = isinstance(type, ir.VectorType)
+    of_floats = isinstance(ir.VectorType(type).element_type if vector else type, ir.FloatType)
     number = (_FLOATS if of_floats else _INTEGERS)[predicate]
     i1, i64 = (ir.IntegerType.get_signless(bits, type.context) for bits in (1, 64))
-    return "arith.cmpf" if of_floats else "arith.cmpi", like(type, i1), ir.IntegerAttr.get(i64, number)
+    result = ir.VectorType.get(ir.VectorType(type).shape, i1) if vector else i1
+    return "arith.cmpf" if of_floats else "arith.cmpi", result, ir.IntegerAttr.get(i64, number)

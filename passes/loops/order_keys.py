@@ -21,27 +21,37 @@ from collections.abc import Sequence
 
 from mlir import ir
 
-from ..lane_types import element_of, like
 from .loops_builder import LoopsBuilder
 
 Key = ir.Value | tuple[ir.Value, ...]
 _INFINITY = 0x7F800000
 
 
+def _parts(type: ir.Type) -> tuple[ir.Type, list[int] | None]:
+    return (
+        (ir.VectorType(type).element_type, list(ir.VectorType(type).shape))
+        if isinstance(type, ir.VectorType)
+        else (type, None)
+    )
+
+
 def is_orderable(type: ir.Type) -> bool:
     """True for f32 and f64, scalar or vector."""
-    return isinstance(element_of(type), (ir.F32Type, ir.F64Type))
+    return isinstance(_parts(type)[0], (ir.F32Type, ir.F64Type))
 
 
-def _bits(b: LoopsBuilder, value: ir.Value) -> ir.Value:
-    integer = ir.IntegerType.get_signless(64 if isinstance(element_of(value.type), ir.F64Type) else 32)
-    return b.value("arith.bitcast", (value,), like(value.type, integer))
+def float_bits(b: LoopsBuilder, value: ir.Value) -> ir.Value:
+    """The bits of a float, or of each of a vector, as an integer."""
+    element, shape = _parts(value.type)
+    integer = ir.IntegerType.get_signless(64 if isinstance(element, ir.F64Type) else 32)
+    type = integer if shape is None else ir.VectorType.get(shape, integer)
+    return b.value("arith.bitcast", (value,), type)
 
 
 # -- one integer ------------------------------------------------------------------------------------------------------
-def _flip(b: LoopsBuilder, bits: ir.Value) -> ir.Value:
-    """Flip the bits below the sign of negative numbers; its own inverse."""
-    width = ir.IntegerType(element_of(bits.type)).width
+def flip(b: LoopsBuilder, bits: ir.Value) -> ir.Value:
+    """Flip the bits below the sign of negative numbers, which orders them as signed integers; its own inverse."""
+    width = ir.IntegerType(_parts(bits.type)[0]).width
     sign = b.value("arith.shrsi", (bits, b.constant(width - 1, bits.type)), bits.type)
     mask = b.value("arith.andi", (sign, b.constant((1 << (width - 1)) - 1, bits.type)), bits.type)
     return b.value("arith.xori", (bits, mask), bits.type)
@@ -49,12 +59,12 @@ def _flip(b: LoopsBuilder, bits: ir.Value) -> ir.Value:
 
 def _move(b: LoopsBuilder, key: ir.Value, name: str) -> ir.Value:
     """Add or subtract (`name`) the number of NaNs of one sign."""
-    nans = (1 << (52 if ir.IntegerType(element_of(key.type)).width == 64 else 23)) - 1
+    nans = (1 << (52 if ir.IntegerType(_parts(key.type)[0]).width == 64 else 23)) - 1
     return b.value(name, (key, b.constant(nans, key.type)), key.type)
 
 
 def _ordered(b: LoopsBuilder, value: ir.Value, combine: str) -> ir.Value:
-    return _move(b, _flip(b, _bits(b, value)), "arith.subi" if combine == "arith.maximumf" else "arith.addi")
+    return _move(b, flip(b, float_bits(b, value)), "arith.subi" if combine == "arith.maximumf" else "arith.addi")
 
 
 # -- three extremes ---------------------------------------------------------------------------------------------------
@@ -77,7 +87,7 @@ def _from_extremes(b: LoopsBuilder, key: tuple[ir.Value, ...], type: ir.Type, co
 # -- keys -------------------------------------------------------------------------------------------------------------
 def to_key(b: LoopsBuilder, value: ir.Value, combine: str) -> Key:
     """The key of `value` alone, under `arith.maximumf` or `arith.minimumf`."""
-    return (_bits(b, value),) * 3 if value.type == b.f32 else _ordered(b, value, combine)
+    return (float_bits(b, value),) * 3 if value.type == b.f32 else _ordered(b, value, combine)
 
 
 def from_key(b: LoopsBuilder, key: Key, type: ir.Type, combine: str) -> ir.Value:
@@ -85,7 +95,7 @@ def from_key(b: LoopsBuilder, key: Key, type: ir.Type, combine: str) -> ir.Value
     if isinstance(key, tuple):
         return _from_extremes(b, key, type, combine)
     key = _move(b, key, "arith.addi" if combine == "arith.maximumf" else "arith.subi")
-    return b.value("arith.bitcast", (_flip(b, key),), type)
+    return b.value("arith.bitcast", (flip(b, key),), type)
 
 
 def combine_keys(b: LoopsBuilder, combine: str, x: Key, y: Key) -> Key:
@@ -94,7 +104,7 @@ def combine_keys(b: LoopsBuilder, combine: str, x: Key, y: Key) -> Key:
     key, value = (x, y) if first_is_key else (y, x)
     assert isinstance(value, ir.Value)
     if isinstance(key, tuple):
-        bits, names = _bits(b, value), ("arith.maxsi", "arith.minsi", "arith.maxui")
+        bits, names = float_bits(b, value), ("arith.maxsi", "arith.minsi", "arith.maxui")
         return tuple(b.value(name, (k, bits), b.i32) for name, k in zip(names, key))
     name = "arith.maxsi" if combine == "arith.maximumf" else "arith.minsi"
     return b.value(name, (key, _ordered(b, value, combine)), key.type)

@@ -20,6 +20,8 @@ from .scalar_ops import INTRINSICS, dtype_of, scalar
 from .simulate_clusters import CLUSTER, ClusterInstructions, ClusterMemory
 from .simulate_warps import WarpInstructions, address_of
 
+LARGEST_OF_WARP = "llvm.nvvm.redux.sync.max"
+
 
 def poisoned(count: int, dtype: np.dtype) -> np.ndarray:
     """Memory that shows when it is used without having been written."""
@@ -300,6 +302,11 @@ class _Stage(WarpInstructions, ClusterInstructions):
 
     def _llvm_call_intrinsic(self, op: ir.Operation, mask: np.ndarray) -> None:
         name = ir.StringAttr(op.attributes["intrin"]).value
+        if name == LARGEST_OF_WARP:
+            self.together(mask, 32, "a reduction of a warp")
+            value = self.whole(self.env[op.operands[0]]).reshape(-1, 32)
+            self.env[op.results[0]] = np.repeat(value.max(1), 32)
+            return
         self.env[op.results[0]] = INTRINSICS[name](*(self.env[v] for v in op.operands))
 
     def _arith_constant(self, op: ir.Operation, mask: np.ndarray) -> None:

@@ -46,6 +46,7 @@ def emit_gpu_loops(
     wave: int = WARP,
     divide: str = "",
     exp2: str = "",
+    largest: str = "",
     stream: bool = False,
     aligned: bool = False,
     clusters: bool = False,
@@ -54,7 +55,8 @@ def emit_gpu_loops(
     """Replace each linalg-level kernel by its form for a GPU with waves of `wave` lanes (docs/contracts.md, section 11).
 
     `divide` is the LLVM intrinsic of an f32 quotient within 2 ulp, for what need not round correctly, `exp2` that of a
-    power of two, for exponentials that need not be right to the last bits. `stream`: large inputs of reductions are read
+    power of two, for exponentials that need not be right to the last bits, `largest` that of the largest i32 of a wave's
+    lanes. `stream`: large inputs of reductions are read
     by PTX's loads with a cache hint. `aligned`: the machine loads vectors from multiples of their size only.
     `clusters`: blocks can share their shared memories. `overlaps`: launches may begin while the one before ends.
 
@@ -70,7 +72,7 @@ def emit_gpu_loops(
     with module.context, ir.Location.unknown():
         for op in kernels(module):
             graph = TensorGraph(op)
-            kernel = GpuKernel(graph, wave, divide, exp2, stream, aligned, clusters, overlaps)
+            kernel = GpuKernel(graph, wave, divide, exp2, largest, stream, aligned, clusters, overlaps)
             _emit(kernel)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()

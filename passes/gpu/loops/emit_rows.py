@@ -28,6 +28,7 @@ from ..thread_values import ThreadValues, Together
 from .joint_reductions import joint_of
 from .loads_ahead import load_ahead
 from .online_sums import find_online
+from .own_gathers import gather_ahead
 from .row_accesses import RowAccesses
 from .row_plan import REGISTER_ROW, RowForm, RowPlan, place, rows_per_block, threads_for
 from .row_search import is_searched
@@ -135,6 +136,7 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
             ev.together.update(dict.fromkeys(pair.keys, _once(partial(pair.reduce, row, ev), pair.of)))
     if plan.keys and load_ahead(ev, plan, row, r) and isinstance(row, ShiftedRow):
         row.arms = False  # all that they would read is there
+    gathered = gather_ahead(ev, plan, row, r) if plan.keys else []
     _force(ev, plan, r, row)
     made: list[_Made] = []
 
@@ -149,6 +151,8 @@ def _emit_row(plan: RowPlan, ev: ThreadValues, row: Row, r: Dim, inside: ir.Valu
             _write(made, inside)
 
     def write_own() -> list[ir.Value]:
+        for g in gathered:
+            g.recall(ev)
         for i in plan.rows:
             value = graph.results[i]
             ev.store(stage.outputs[i], r, ev.at(value, ev.ranges.delinearize(r, graph.shape(value))))

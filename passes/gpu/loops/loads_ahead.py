@@ -40,21 +40,37 @@ def load_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> bool:
         ev.stage.coherent = True  # ptxas lets loads of constants sink
         for argument, offset in ahead:
             ev.load(argument, offset)
-    if row.names:
-        column = row.column(ev, row.names[0])
-        own = _own_loads(RowAccesses(plan, ev.graph, ev.ranges, column), r, {"r"}, {"r"})
-        if 0 < len(own) <= OWN_AHEAD:  # the class whose loss a row is
-            _load_here(ev, own, ev.b.compare("ult", r, plan.count))
+    own = own_loads(ev, plan, row, r)
+    if 0 < len(own) <= OWN_AHEAD:
+        _load_here(ev, own, ev.b.compare("ult", r, plan.count))
     if isinstance(row, ShiftedRow) and not plan.full:
         single = row.element()
         values, column = single.values, single.column
-        beside = _own_loads(RowAccesses(plan, values.graph, values.ranges, column), r, {"e"}, {"r", "e"})
+        beside = _single_loads(RowAccesses(plan, values.graph, values.ranges, column), r, {"e"}, {"r", "e"})
         if 0 < len(beside) <= OWN_AHEAD:
             _load_here(values, beside, single.mask)
     return fits
 
 
-def _own_loads(accesses: RowAccesses, r: Dim, least: set[str], most: set[str]) -> list[tuple[ir.Value, Dim]]:
+def load_row(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> None:
+    """Load the vectors of row `r` that its reductions read."""
+    for name in row.names:
+        accesses = RowAccesses(plan, ev.graph, ev.ranges, row.column(ev, name))
+        accesses.read_own(r)
+        for argument, offset in dict.fromkeys(_input_loads(accesses)):
+            symbols = set(dims.symbols(offset))
+            if symbols <= {"r", LANE, name} and symbols & {LANE, name}:
+                ev.load(argument, offset)
+
+
+def own_loads(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> list[tuple[ir.Value, Dim]]:
+    """What a row has one of: the class whose loss it is."""
+    if not row.names:
+        return []
+    return _single_loads(RowAccesses(plan, ev.graph, ev.ranges, row.column(ev, row.names[0])), r, {"r"}, {"r"})
+
+
+def _single_loads(accesses: RowAccesses, r: Dim, least: set[str], most: set[str]) -> list[tuple[ir.Value, Dim]]:
     """What the results of one element of row `r` need of inputs, at places that need no other load: of these symbols."""
     accesses.read_own(r)
     return list(dict.fromkeys(l for l in _input_loads(accesses) if least <= set(dims.symbols(l[1])) <= most))

@@ -93,7 +93,7 @@ class Unit:
         """`d` plus the products of what `load` gave for both sides."""
         size = self.k * self.read // self.step  # elements of a lane that one instruction takes
         for part in range(self.read // size):
-            d = self._instruction(b, d, _part(b, columns, part * size, size), _part(b, rows, part * size, size))
+            d = self._instruction(b, d, b.part(columns, part * size, size), b.part(rows, part * size, size))
         return d
 
     def _instruction(self, b: LoopsBuilder, d: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -169,7 +169,7 @@ class MultiplyAdd(Unit):
     def multiply(self, b: LoopsBuilder, d: ir.Value, rows: ir.Value, columns: ir.Value) -> ir.Value:
         for k in range(self.read):
             factor = b.value("vector.broadcast", (b.extract(rows, k),), d.type)
-            d = b.value("math.fma", (factor, _part(b, columns, k * self.results, self.results), d), d.type)
+            d = b.value("math.fma", (factor, b.part(columns, k * self.results, self.results), d), d.type)
         return d
 
 
@@ -208,14 +208,3 @@ _UNITS: dict[tuple[str, str], Unit] = {
 def _through_nothing(b: LoopsBuilder, x: ir.Value, registers: str) -> ir.Value:
     """`x` after no instructions that LLVM looks into, in vector ("v") or scalar registers ("s")."""
     return inline_assembly(b, "", f"={registers},0", (x,), [x.type]).result
-
-
-def _part(b: LoopsBuilder, vector: ir.Value, first: int, count: int) -> ir.Value:
-    """Elements `first .. first + count` of a vector; a scalar where that is one."""
-    type = ir.VectorType(vector.type)
-    if count == 1:
-        return b.extract(vector, first)
-    if count == type.shape[0]:
-        return vector
-    taken = ir.DenseI64ArrayAttr.get(list(range(first, first + count)))
-    return b.value("vector.shuffle", (vector, vector), ir.VectorType.get([count], type.element_type), mask=taken)
