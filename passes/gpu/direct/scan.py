@@ -22,8 +22,12 @@ class Scan:
 
     stage: GpuStage
     threads: int  # of a block
-    blocks: Dim  # that have all rows, or columns
+    blocks: Dim  # that have all lines: rows, or columns
     rounds: Dim  # of a block along the dim
+    readers: int  # threads that share a line,
+    reader: Dim  # the number of this one among them,
+    line: Dim  # the line
+    exists: ir.Value | None = None  # and whether there is one
 
     def __init__(self, kernel: GpuKernel, root: ir.Operation):
         self.kernel, self.graph = kernel, kernel.graph
@@ -32,6 +36,7 @@ class Scan:
         dim = ir.IntegerAttr(root.attributes["dim"]).value % len(self.shape)
         before, after = self.shape[:dim], self.shape[dim + 1 :]
         self.rows, self.length, self.columns = dims.product(before), self.shape[dim], dims.product(after)
+        self.lines = self.rows * self.columns
         self.element = ir.RankedTensorType(self.x.type).element_type
         wider = {"f32": ir.F64Type.get(), "f16": ir.F32Type.get(), "bf16": ir.F32Type.get()}
         self.acc: ir.Type = wider.get(str(self.element), self.element)
@@ -47,16 +52,12 @@ class Scan:
         """Write the results of rounds `first` to `end`, what is before which has `start`."""
         raise NotImplementedError
 
-    def total(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
-        """What rounds `first` to `end` have, a multiple of `unroll`, known to all threads of a row or column."""
+    def own(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
+        """What this thread has of rounds `first` to `end`, a multiple of `unroll`."""
         raise NotImplementedError
 
-    def store_total(self, totals: ir.Value, chunk: Dim, total: ir.Value) -> None:
-        """Write the total of a chunk."""
-        raise NotImplementedError
-
-    def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
-        """What the chunks before `chunk`, whose first round is `first`, have."""
+    def everything(self, mine: ir.Value, turn: Dim) -> ir.Value:
+        """What all readers of a line have, in all of them; `turn`: through this half of shared memory."""
         raise NotImplementedError
 
     # -- the stages ------------------------------------------------------------------------------------------------
@@ -75,7 +76,7 @@ class Scan:
         return self._op != "arith.mulf"
 
     def _emit_chunks(self, chunks: Chunks) -> None:
-        several = self.kernel.new_scratch(self.acc, (chunks.count - 1) * self.rows * self.columns)
+        several = self.kernel.new_scratch(self.acc, (chunks.count - 1) * self.lines)
         for count, is_last in ((chunks.count - 1, False), (chunks.count, True)):
             self._open((self.blocks * chunks.when, count, 1))
             totals, chunk = self.stage.scratch[several], self.b.bind("chunk", self.stage.block("y"))
@@ -84,10 +85,33 @@ class Scan:
                 for n, c in (("first", chunk), ("end", chunk + 1))
             )
             if is_last:
-                self.walk(self.earlier(totals, chunk, first), first, end)
+                self.walk(self._earlier(totals, chunk, first), first, end)
             else:
-                self.store_total(totals, chunk, self.total(first, end, chunks.unroll))
+                self._store_total(totals, chunk, self.everything(self.own(first, end, chunks.unroll), 0))
             self.stage.finish()
+
+    def _store_total(self, totals: ir.Value, chunk: Dim, total: ir.Value) -> None:
+        """Write the total of a chunk."""
+        b = self.b
+
+        def store() -> list[ir.Value]:
+            b.op("memref.store", (total, totals, b.dim(chunk * self.lines + self.line)))
+            return []
+
+        b.under([self.exists, b.compare("eq", self.reader, 0)], store)
+
+    def _earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
+        """What the chunks before `chunk`, whose first round is `first`, have."""
+        b = self.b
+
+        def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:
+            c = b.bind_unique("c", b.dim(step * self.readers + self.reader))
+            load = lambda: [b.value("memref.load", (totals, b.dim(c * self.lines + self.line)), self.acc)]
+            inside = b.compare("slt", c, chunk)
+            return [self.both(carried[0], b.branch(inside, [self.acc], load, lambda: [self.neutral])[0])]
+
+        mine = b.loop_carried("step", 0, dims.ceildiv(chunk, self.readers), [self.neutral], one)[0]
+        return self.everything(mine, dims.mod(first + 1, 2))  # in the half that the first round does not use
 
     def _open(self, grid: Sequence[Dim]) -> None:
         self.stage = self.kernel.stage(self.threads, grid)

@@ -41,20 +41,19 @@ class ColumnScan(Scan):
 
     def __init__(self, kernel: GpuKernel, root: ir.Operation):
         super().__init__(kernel, root)
-        self.count = self.rows * self.columns
-        self.lanes, self.segments = self._shape()
-        self.threads, self.blocks = self.lanes * self.segments, dims.ceildiv(self.count, self.lanes)
-        self.rounds = dims.ceildiv(self.length, self.segments * ROWS)
+        self.lanes, self.readers = self._shape()
+        self.threads, self.blocks = self.lanes * self.readers, dims.ceildiv(self.lines, self.lanes)
+        self.rounds = dims.ceildiv(self.length, self.readers * ROWS)
 
     def place(self) -> None:
         b = self.b
         thread = b.bind("thread", self.stage.thread())
-        self.lane, self.segment = (b.bind(n, b.dim(f(thread, self.lanes))) for n, f in _PARTS.items())
+        self.lane, self.reader = (b.bind(n, b.dim(f(thread, self.lanes))) for n, f in _PARTS.items())
         number = b.bind("number", b.dim(b.bind("block", self.stage.block()) * self.lanes + self.lane))
-        self.exists = b.compare("slt", number, self.count)
+        self.exists = b.compare("slt", number, self.lines)
         # threads beyond the last column read it, too: all meet at barriers
-        self.column = b.bind("column", b.dim(dims.dim_min(number, self.count - 1)))
-        self.room = self.stage.shared(self.acc, 2 * self.segments * self.lanes) if self.segments > 1 else None
+        self.line = b.bind("column", b.dim(dims.dim_min(number, self.lines - 1)))
+        self.room = self.stage.shared(self.acc, 2 * self.readers * self.lanes) if self.readers > 1 else None
 
     def walk(self, start: ir.Value, first: Dim, end: Dim) -> None:
         b = self.b
@@ -70,51 +69,33 @@ class ColumnScan(Scan):
 
         b.loop_carried("round", first, end, [start], one)
 
-    # -- chunks ----------------------------------------------------------------------------------------------------
-    def total(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
+    def own(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
         # rows beyond the last one are in totals that no chunk with a row sees
         some = lambda round, carried: [self.both(carried[0], self.running(self._read_round(round)[2])[-1])]
-        return self._exchange(self.b.loop_carried("round", first, end, [self.neutral], some)[0], 0)[1]
+        return self.b.loop_carried("round", first, end, [self.neutral], some)[0]
 
-    def store_total(self, totals: ir.Value, chunk: Dim, total: ir.Value) -> None:
-        b = self.b
-
-        def store() -> list[ir.Value]:
-            b.op("memref.store", (total, totals, b.dim(chunk * self.count + self.column)))
-            return []
-
-        b.under([self.exists, b.compare("eq", self.segment, 0)], store)
-
-    def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
-        def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:
-            c = self.b.bind_unique("c", self.b.dim(step * self.segments + self.segment))
-            load = lambda: [self.b.value("memref.load", (totals, self.b.dim(c * self.count + self.column)), self.acc)]
-            inside = self.b.compare("slt", c, chunk)
-            return [self.both(carried[0], self.b.branch(inside, [self.acc], load, lambda: [self.neutral])[0])]
-
-        steps = dims.ceildiv(chunk, self.segments)
-        mine = self.b.loop_carried("step", 0, steps, [self.neutral], one)[0]
-        return self._exchange(mine, dims.mod(first + 1, 2))[1]  # in the half that the first round does not use
+    def everything(self, mine: ir.Value, turn: Dim) -> ir.Value:
+        return self._exchange(mine, turn)[1]
 
     def _shape(self) -> tuple[int, int]:
         """The columns of a block and the segments of each: powers of two."""
-        lanes = _power(self.count, LANES)
-        few = isinstance(self.count, int) and self.count < FEW
+        lanes = _power(self.lines, LANES)
+        few = isinstance(self.lines, int) and self.lines < FEW
         segments = _power(dims.ceildiv(self.length, ROWS), MOST_SEGMENTS if few else THREADS // LANES)
-        return max(lanes, min(_power(self.count, THREADS), THREADS // segments)), segments
+        return max(lanes, min(_power(self.lines, THREADS), THREADS // segments)), segments
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def _read_round(self, round: Dim) -> tuple[Dim, ir.Value, list[ir.Value]]:
         """The first of this thread's rows in a round, whether there are all of them, and their elements."""
         b = self.b
-        first = b.bind_unique("first", b.dim((round * self.segments + self.segment) * ROWS))
+        first = b.bind_unique("first", b.dim((round * self.readers + self.reader) * ROWS))
         whole = b.compare("slt", first + (ROWS - 1), self.length)
         ends = [dims.dim_min(first + j, self.length - 1) for j in range(ROWS)]
         read = lambda rows: lambda: self._read(rows)
         return first, whole, b.branch(whole, [self.acc] * ROWS, read([first + j for j in range(ROWS)]), read(ends))
 
     def _read(self, rows: Sequence[Dim]) -> list[ir.Value]:
-        b, ranges = self.b, Ranges({"column": self.count})
+        b, ranges = self.b, Ranges({"column": self.lines})
         ev = ThreadValues(self.stage, ranges, 1)
         values = []
         for row in rows:
@@ -125,7 +106,7 @@ class ColumnScan(Scan):
 
     def _write(self, first: Dim, whole: ir.Value, values: Sequence[ir.Value]) -> list[ir.Value]:
         """The sums of rows `first` …, as far as there are such."""
-        b, ranges = self.b, Ranges({"column": self.count})
+        b, ranges = self.b, Ranges({"column": self.lines})
         places = [(first + j, self.rounded(v)) for j, v in enumerate(values)]
 
         def store(row: Dim, value: ir.Value) -> list[ir.Value]:
@@ -149,7 +130,7 @@ class ColumnScan(Scan):
 
     def _flat(self, ranges: Ranges, row: Dim) -> Dim:
         """The place of this thread's column in `row`, among all elements."""
-        before, after = (f(self.column, self.columns) for f in (ranges.floordiv, ranges.mod))
+        before, after = (f(self.line, self.columns) for f in (ranges.floordiv, ranges.mod))
         return (before * self.length + row) * self.columns + after
 
     # -- segments --------------------------------------------------------------------------------------------------
@@ -158,11 +139,11 @@ class ColumnScan(Scan):
         b, room = self.b, self.room
         if room is None:
             return self.neutral, total
-        slot = lambda segment: b.dim((turn * self.segments + segment) * self.lanes + self.lane)
-        b.op("memref.store", (total, room, slot(self.segment)))
+        slot = lambda segment: b.dim((turn * self.readers + segment) * self.lanes + self.lane)
+        b.op("memref.store", (total, room, slot(self.reader)))
         self.stage.barrier()
-        parts = [b.value("memref.load", (room, slot(s)), self.acc) for s in range(self.segments)]
-        return self.from_parts(parts, b.dim(self.segment))
+        parts = [b.value("memref.load", (room, slot(s)), self.acc) for s in range(self.readers)]
+        return self.from_parts(parts, b.dim(self.reader))
 
 
 _PARTS = {"lane": dims.mod, "segment": dims.floordiv}  # of a thread's number

@@ -33,6 +33,7 @@ class RowScan(Scan):
         super().__init__(kernel, root)
         self.width = self._width()
         self.threads, self.blocks = self._threads(), self.rows
+        self.readers = self.threads
         self.rounds = dims.ceildiv(self.length, self.threads * self.width)
 
     def _width(self) -> int:
@@ -55,12 +56,12 @@ class RowScan(Scan):
         return threads
 
     def place(self) -> None:
-        self.row = self.b.bind("row", self.stage.block())
-        self.thread = self.b.bind("thread", self.stage.thread())
+        self.line = self.b.bind("row", self.stage.block())
+        self.reader = self.b.bind("thread", self.stage.thread())
 
     def walk(self, start: ir.Value, first: Dim, end: Dim) -> None:
         b, waves = self.b, self.threads // WARP
-        self.lane, self.wave = (b.dim(f(self.thread, WARP)) for f in (dims.mod, dims.floordiv))
+        self.lane, self.wave = (b.dim(f(self.reader, WARP)) for f in (dims.mod, dims.floordiv))
         self.room = self.stage.shared(self.acc, 2 * waves) if waves > 1 else None
 
         def one(number: Dim, carried: list[ir.Value]) -> list[ir.Value]:
@@ -75,34 +76,14 @@ class RowScan(Scan):
 
         b.loop_carried("round", first, end, [start], one)
 
-    # -- chunks ----------------------------------------------------------------------------------------------------
-    def total(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
+    def own(self, first: Dim, end: Dim, unroll: int) -> ir.Value:
         def some(group: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             read = [self._read(first + group * unroll + u)[2] for u in range(unroll)]
             return [reduce(self.both, (v for values in read for v in values), carried[0])]
 
-        groups = dims.ceildiv(end - first, unroll)
-        return self._everything(self.b.loop_carried("group", 0, groups, [self.neutral], some)[0])
+        return self.b.loop_carried("group", 0, dims.ceildiv(end - first, unroll), [self.neutral], some)[0]
 
-    def store_total(self, totals: ir.Value, chunk: Dim, total: ir.Value) -> None:
-        def store() -> list[ir.Value]:
-            self.b.op("memref.store", (total, totals, self.b.dim(chunk * self.rows + self.row)))
-            return []
-
-        self.b.branch(self.b.compare("eq", self.thread, 0), [], store)
-
-    def earlier(self, totals: ir.Value, chunk: Dim, first: Dim) -> ir.Value:
-        def one(step: Dim, carried: list[ir.Value]) -> list[ir.Value]:
-            c = self.b.bind_unique("c", self.b.dim(step * self.threads + self.thread))
-            load = lambda: [self.b.value("memref.load", (totals, self.b.dim(c * self.rows + self.row)), self.acc)]
-            inside = self.b.compare("slt", c, chunk)
-            return [self.both(carried[0], self.b.branch(inside, [self.acc], load, lambda: [self.neutral])[0])]
-
-        steps = dims.ceildiv(chunk, self.threads)
-        return self._everything(self.b.loop_carried("step", 0, steps, [self.neutral], one)[0])
-
-    def _everything(self, mine: ir.Value) -> ir.Value:
-        """What all threads have."""
+    def everything(self, mine: ir.Value, turn: Dim) -> ir.Value:
         return reduce_block(self.stage, [mine], self.threads, lambda x, y: [self.both(x[0], y[0])])[0]
 
     # -- memory ----------------------------------------------------------------------------------------------------
@@ -114,7 +95,7 @@ class RowScan(Scan):
 
     def _read(self, number: Dim) -> tuple[Dim, ir.Value, list[ir.Value]]:
         """The number of this thread's elements in a round, whether there are such, and their values."""
-        w = self.b.bind_unique("w", self.b.dim(number * self.threads + self.thread))
+        w = self.b.bind_unique("w", self.b.dim(number * self.threads + self.reader))
         inside = self.b.compare("slt", w, dims.floordiv(self.length, self.width))
         none = lambda: [self.neutral] * self.width
         return w, inside, self.b.branch(inside, [self.acc] * self.width, lambda: self._elements(w), none)
