@@ -36,12 +36,7 @@ class AdaptiveAvgPool(Op, name="adaptive_avg_pool", category="gather"):
 
     @staticmethod
     def torch(x, output):
-        pool = (
-            pt.nn.functional.adaptive_avg_pool1d,
-            pt.nn.functional.adaptive_avg_pool2d,
-            pt.nn.functional.adaptive_avg_pool3d,
-        )
-        return pool[x.ndim - 3](x, output)
+        return _pool("avg", x)(x, output)
 
     @staticmethod
     def reference(x, output):
@@ -90,12 +85,7 @@ class AdaptiveMaxPool(Op, name="adaptive_max_pool", category="gather"):
 
     @staticmethod
     def torch(x, output):
-        pool = (
-            pt.nn.functional.adaptive_max_pool1d,
-            pt.nn.functional.adaptive_max_pool2d,
-            pt.nn.functional.adaptive_max_pool3d,
-        )
-        return pool[x.ndim - 3](x, output, return_indices=True)
+        return _pool("max", x)(x, output, return_indices=True)
 
     @staticmethod
     def reference(x, output):
@@ -119,6 +109,11 @@ class AdaptiveMaxPool(Op, name="adaptive_max_pool", category="gather"):
         window, inits = _largest_windows(x.shape[2:], output), [(lowest_of(x.dtype), x.dtype), (-1, "i64")]
         shape = (*x.shape[:2], *output)
         return fold_window(b, shape, window, inits, step, lambda s, p, v, at: (v, at), (x.dtype, "i64"))
+
+
+def _pool(kind, x):
+    """Torch's function for the spatial dims of `x`."""
+    return getattr(pt.nn.functional, f"adaptive_{kind}_pool{x.ndim - 2}d")
 
 
 def _check_adaptive(x, output):
