@@ -88,6 +88,15 @@ def test_reduced_rows_that_begin_anywhere_are_vectors(shape, dtype):
     assert "fshr" in text if dtype == "bf16" else "arith.select" in text  # weights are shifted to where the row begins
 
 
+@pytest.mark.parametrize("columns", [777, 4097])
+def test_two_weights_of_f32_are_shifted_in_arms(columns):
+    """A branch for each place of an aligned vector, in which no words are chosen at run time."""
+    types = ("f32", (270, columns)), ("f32", (columns,)), ("f32", (columns,))
+    text = check(graph_of("layer_norm", *types, dims=1, eps=1e-5), random(*types), options=ALIGNED)
+    assert text.count("vector.store") >= 4 and "vector<4xf32>" in text
+    assert "arith.select" not in text[text.index("scf.if") :] or columns < 4097
+
+
 @pytest.mark.parametrize("op", ["argmax", "sum"])
 @pytest.mark.parametrize("dtype", ["i8", "i64"])
 def test_integers_in_rows_that_begin_anywhere(op, dtype):
