@@ -19,6 +19,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..lane_types import like
 from ..linalg.linalg_reduce import ARG
 from .evaluate_accesses import TOKEN, Accesses
 from .loop_nest import Loop
@@ -74,7 +75,7 @@ def search(
 
     total = dims.product(l.extent for l in over)
     bits = 32 if isinstance(total, int) and total < 1 << 31 else 64
-    at_type = _like(inits[1].type, ir.IntegerType.get_signless(bits))
+    at_type = like(inits[1].type, ir.IntegerType.get_signless(bits))
     last = b.constant((1 << bits - 1) - 1, at_type)
 
     def first(carried: list[Any]) -> list[Any]:
@@ -92,13 +93,9 @@ def search(
 def _equal(ev: Evaluator, v: ir.Value, best: ir.Value) -> ir.Value:
     """True where `v` is `best`, or NaN."""
     b = ev.b
-    i1 = _like(v.type, b.i1)
+    i1 = like(v.type, b.i1)
     if not is_orderable(v.type):
         return b.compare("eq", v, best)
     same = b.compare("oeq", v, best)
     nan = b.compare("uno", v, v)
     return b.value("arith.ori", (same, nan), i1)
-
-
-def _like(type: ir.Type, element: ir.Type) -> ir.Type:
-    return ir.VectorType.get(ir.VectorType(type).shape, element) if isinstance(type, ir.VectorType) else element

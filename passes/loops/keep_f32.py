@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlir import ir
 
+from ..lane_types import element_of
 from ..registry import register
 
 
@@ -42,12 +43,8 @@ def keep_f32(module: ir.Module) -> None:
         if not isinstance(rounding, (ir.Operation, ir.OpView)) or rounding.operation.name != "arith.truncf":
             continue
         value = rounding.operation.operands[0]
-        if value.type == op.results[0].type and _element(value.type) == "f32":
+        if value.type == op.results[0].type and str(element_of(value.type)) == "f32":
             op.results[0].replace_all_uses_with(value)
             op.erase()
             if not list(rounding.operation.results[0].uses):
                 rounding.operation.erase()
-
-
-def _element(type: ir.Type) -> str:
-    return str(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type)

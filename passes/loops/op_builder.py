@@ -13,6 +13,8 @@ from typing import Any
 
 from mlir import ir
 
+from ..lane_types import element_of, like
+
 # the numbers that MLIR gives the predicates of comparisons
 _INTEGERS = {name: i for i, name in enumerate("eq ne slt sle sgt sge ult ule ugt uge".split())}
 _FLOATS = {n: i for i, n in enumerate("false oeq ogt oge olt ole one ord ueq ugt uge ult ule une uno true".split())}
@@ -157,9 +159,7 @@ class OpBuilder:
 
 def comparison(predicate: str, type: ir.Type) -> tuple[str, ir.Type, ir.Attribute]:
     """The op that compares values of `type`, an i1 (or a vector of them) for its result, and the predicate's attribute."""
-    vector = isinstance(type, ir.VectorType)
-    of_floats = isinstance(ir.VectorType(type).element_type if vector else type, ir.FloatType)
+    of_floats = isinstance(element_of(type), ir.FloatType)
     number = (_FLOATS if of_floats else _INTEGERS)[predicate]
     i1, i64 = (ir.IntegerType.get_signless(bits, type.context) for bits in (1, 64))
-    result = ir.VectorType.get(ir.VectorType(type).shape, i1) if vector else i1
-    return "arith.cmpf" if of_floats else "arith.cmpi", result, ir.IntegerAttr.get(i64, number)
+    return "arith.cmpf" if of_floats else "arith.cmpi", like(type, i1), ir.IntegerAttr.get(i64, number)

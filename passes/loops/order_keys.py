@@ -21,37 +21,28 @@ from collections.abc import Sequence
 
 from mlir import ir
 
+from ..lane_types import element_of, like
 from .loops_builder import LoopsBuilder
 
 Key = ir.Value | tuple[ir.Value, ...]
 _INFINITY = 0x7F800000
 
 
-def _parts(type: ir.Type) -> tuple[ir.Type, list[int] | None]:
-    return (
-        (ir.VectorType(type).element_type, list(ir.VectorType(type).shape))
-        if isinstance(type, ir.VectorType)
-        else (type, None)
-    )
-
-
 def is_orderable(type: ir.Type) -> bool:
     """True for f32 and f64, scalar or vector."""
-    return isinstance(_parts(type)[0], (ir.F32Type, ir.F64Type))
+    return isinstance(element_of(type), (ir.F32Type, ir.F64Type))
 
 
 def float_bits(b: LoopsBuilder, value: ir.Value) -> ir.Value:
     """The bits of a float, or of each of a vector, as an integer."""
-    element, shape = _parts(value.type)
-    integer = ir.IntegerType.get_signless(64 if isinstance(element, ir.F64Type) else 32)
-    type = integer if shape is None else ir.VectorType.get(shape, integer)
-    return b.value("arith.bitcast", (value,), type)
+    integer = ir.IntegerType.get_signless(64 if isinstance(element_of(value.type), ir.F64Type) else 32)
+    return b.value("arith.bitcast", (value,), like(value.type, integer))
 
 
 # -- one integer ------------------------------------------------------------------------------------------------------
 def flip(b: LoopsBuilder, bits: ir.Value) -> ir.Value:
     """Flip the bits below the sign of negative numbers, which orders them as signed integers; its own inverse."""
-    width = ir.IntegerType(_parts(bits.type)[0]).width
+    width = ir.IntegerType(element_of(bits.type)).width
     sign = b.value("arith.shrsi", (bits, b.constant(width - 1, bits.type)), bits.type)
     mask = b.value("arith.andi", (sign, b.constant((1 << (width - 1)) - 1, bits.type)), bits.type)
     return b.value("arith.xori", (bits, mask), bits.type)
@@ -59,7 +50,7 @@ def flip(b: LoopsBuilder, bits: ir.Value) -> ir.Value:
 
 def _move(b: LoopsBuilder, key: ir.Value, name: str) -> ir.Value:
     """Add or subtract (`name`) the number of NaNs of one sign."""
-    nans = (1 << (52 if ir.IntegerType(_parts(key.type)[0]).width == 64 else 23)) - 1
+    nans = (1 << (52 if ir.IntegerType(element_of(key.type)).width == 64 else 23)) - 1
     return b.value(name, (key, b.constant(nans, key.type)), key.type)
 
 

@@ -18,6 +18,7 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..lane_types import element_of, like
 from .loop_nest import Loop
 from .loops_builder import LoopsBuilder
 from .tensor_graph import Generic
@@ -90,14 +91,14 @@ def reduction_loops(
     if not isinstance(loops[-1].extent, int) or loops[-1].extent < LONG:
         interleave = 0
     total = dims.product(l.extent for l in loops)
-    wide = [k.is_sum and _element(v.type) == b.f32 for k, v in zip(kinds, inits)]
+    wide = [k.is_sum and element_of(v.type) == b.f32 for k, v in zip(kinds, inits)]
     if not any(wide) or (isinstance(total, int) and total <= block):
         return _plain(b, loops, list(inits), body, interleave)
     carried = [_cast(b, "arith.extf", v, b.f64) if w else v for v, w in zip(inits, wide)]
 
     def piece(low: Any, high: Any, values: list[Any]) -> list[Any]:
         """The innermost loop over low..high, its sums added to the f64 totals."""
-        starts = [b.constant(0.0, _like(b.f32, v.type)) if w else v for v, w in zip(values, wide)]
+        starts = [b.constant(0.0, like(v.type, b.f32)) if w else v for v, w in zip(values, wide)]
         sums = b.loop_carried(loops[-1].name, low, high, starts, lambda _, acc: body(acc), 1, interleave)
         return [
             b.value("arith.addf", (v, _cast(b, "arith.extf", s, b.f64)), v.type) if w else s
@@ -133,13 +134,5 @@ def _plain(
     return b.loop_carried(first.name, 0, first.extent, inits, inner, 1, 0 if others else interleave)
 
 
-def _element(type: ir.Type) -> ir.Type:
-    return ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
-
-
-def _like(element: ir.Type, type: ir.Type) -> ir.Type:
-    return ir.VectorType.get(ir.VectorType(type).shape, element) if isinstance(type, ir.VectorType) else element
-
-
 def _cast(b: LoopsBuilder, name: str, value: ir.Value, element: ir.Type) -> ir.Value:
-    return b.value(name, (value,), _like(element, value.type))
+    return b.value(name, (value,), like(value.type, element))

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 from mlir import ir
 
+from ..lane_types import element_of
+
 Number = int | float
 _PREDICATES = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13, "uno": 14}
 _INTEGER_PREDICATES = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5, "ult": 6}
@@ -44,7 +46,7 @@ class MathBuilder:
         type = type or self.f32
         key = (repr(value), str(type))
         if key not in self._constants:
-            element = ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
+            element = element_of(type)
             if isinstance(element, ir.IntegerType):
                 attribute: ir.Attribute = ir.IntegerAttr.get(element, int(value))
             else:

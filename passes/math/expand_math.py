@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from mlir import ir
 
+from ..lane_types import element_of
 from ..registry import register
 from . import erf, exp, log, pow, trig
 from .builder import MathBuilder
@@ -48,7 +49,7 @@ def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = Tr
 
 def _expand_with_user(op: ir.Operation) -> bool:
     """Expand `erf(x) + 1`, the heart of gelu, as one function; True if `op` was that."""
-    if op.name != "math.erf" or not isinstance(_element(op.results[0].type), ir.F32Type):
+    if op.name != "math.erf" or not isinstance(element_of(op.results[0].type), ir.F32Type):
         return False
     uses = list(op.results[0].uses)
     if len(uses) != 1 or uses[0].owner.operation.name != "arith.addf":
@@ -109,7 +110,7 @@ def _bounded(op: ir.Operation) -> ir.Value | None:
 def _widened(op: ir.Operation) -> ir.Value | None:
     """From 8 bits or bf16 by way of f32; None for f16 and f32, which machines widen."""
     x, m = op.operands[0], MathBuilder(op)
-    if (source := str(_element(x.type))) in FORMATS:
+    if (source := str(element_of(x.type))) in FORMATS:
         return _resized(m, float8_to_f32(m, x, source), op.results[0].type)
     return _resized(m, bf16_to_f32(m, x), op.results[0].type) if _is_bf16(x.type) else None
 
@@ -117,20 +118,20 @@ def _widened(op: ir.Operation) -> ir.Value | None:
 def _narrowed(op: ir.Operation) -> ir.Value | None:
     """To 8 bits or bf16 by way of f32; None for f16 and f32."""
     x, m = op.operands[0], MathBuilder(op)
-    if (target := str(_element(op.results[0].type))) in FORMATS:
+    if (target := str(element_of(op.results[0].type))) in FORMATS:
         return f32_to_float8(m, _resized(m, x, m.f32), target)
     return f32_to_bf16(m, _resized(m, x, m.f32)) if _is_bf16(op.results[0].type) else None
 
 
 def _resized(m: MathBuilder, x: ir.Value, type: ir.Type) -> ir.Value:
     """`x` as a float of another width."""
-    old, new = (ir.FloatType(_element(t)).width for t in (x.type, type))
+    old, new = (ir.FloatType(element_of(t)).width for t in (x.type, type))
     return x if old == new else m.op("arith.extf" if old < new else "arith.truncf", [x], type)
 
 
 def _function(op: ir.Operation) -> ir.Value | None:
     """A function of f32; of f64 expm1 only."""
-    m, result = MathBuilder(op), _element(op.results[0].type)
+    m, result = MathBuilder(op), element_of(op.results[0].type)
     if op.name == "math.expm1" and isinstance(result, ir.F64Type):
         return exp.expm1_f64(m, op.operands[0])
     if not isinstance(result, ir.F32Type):
@@ -142,16 +143,14 @@ def _function(op: ir.Operation) -> ir.Value | None:
 
 
 def _is_bf16(type: ir.Type) -> bool:
-    return isinstance(_element(type), ir.BF16Type)
+    return isinstance(element_of(type), ir.BF16Type)
 
 
 def _is_of_float8(op: ir.Operation) -> bool:
     """True for a conversion from or to a float of 8 bits."""
-    return op.name != "arith.select" and any(str(_element(v.type)) in FORMATS for v in (op.operands[0], op.results[0]))
-
-
-def _element(type: ir.Type) -> ir.Type:
-    return ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
+    return op.name != "arith.select" and any(
+        str(element_of(v.type)) in FORMATS for v in (op.operands[0], op.results[0])
+    )
 
 
 BOUNDS = ("arith.maximumf", "arith.minimumf")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from mlir import ir
 
+from ..lane_types import element_of
 from ..math.exp import NONPOSITIVE
 from . import numeric
 from .attention_problem import AttentionProblem
@@ -155,7 +156,7 @@ class Softmax:
 
     def _masked(self, x: ir.Value, mask: ir.Value) -> ir.Value:
         code = self.code
-        element = ir.VectorType(mask.type).element_type if isinstance(mask.type, ir.VectorType) else mask.type
+        element = element_of(mask.type)
         if isinstance(element, ir.FloatType):
             return numeric.add(code, x, numeric.convert(code, mask, str(element), self.tile.dtype))
         keep = numeric.compare(code, "ne", mask, code.constant(0, mask.type))

@@ -19,6 +19,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dim_fold import fold
 from ...dialects.dims import Dim
+from ..lane_types import element_of
 from ..loops.op_builder import comparison
 
 Index = int | ir.Value
@@ -46,7 +47,7 @@ class Code:
         """A scalar, or a splat where `type` is a vector; made once, in the entry block."""
         key = (str(value), str(type))
         if key not in self._constants:
-            element = ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
+            element = element_of(type)
             if isinstance(element, ir.FloatType):
                 attribute: ir.Attribute = ir.FloatAttr.get(element, float(value))
             else:

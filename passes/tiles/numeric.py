@@ -9,6 +9,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects.dtypes import DTYPES
+from ..lane_types import element_of, like
 from ..loops.op_builder import comparison
 from .code import Code
 
@@ -28,12 +29,6 @@ def element_type(dtype: str) -> ir.Type:
     return ir.IntegerType.get_signless(8 * DTYPES[dtype].bytes)
 
 
-def like(value_or_type: ir.Value | ir.Type, element: ir.Type) -> ir.Type:
-    """`element`, or a vector of it as wide as the given vector value or type."""
-    given = value_or_type.type if isinstance(value_or_type, ir.Value) else value_or_type
-    return ir.VectorType.get(ir.VectorType(given).shape, element) if isinstance(given, ir.VectorType) else element
-
-
 def convert(code: Code, value: ir.Value, source: str, target: str) -> ir.Value:
     """`value` of dtype `source` as dtype `target`; floats to floats and ints to ints, rounding to nearest even."""
     old, new = DTYPES[source], DTYPES[target]
@@ -41,7 +36,7 @@ def convert(code: Code, value: ir.Value, source: str, target: str) -> ir.Value:
         return value
     if (old.kind == "float") != (new.kind == "float"):
         raise ValueError(f"no conversion from {source} to {target} inside a tile")
-    kind = like(value, element_type(target))
+    kind = like(value.type, element_type(target))
     if old.kind == "float":
         return code.op("arith.extf" if new.bytes > old.bytes else "arith.truncf", [kind], [value])
     if new.bytes < old.bytes:
@@ -78,5 +73,4 @@ def spread(code: Code, value: ir.Value, width: int) -> ir.Value:
 
 
 def _is_float(value: ir.Value) -> bool:
-    kind = value.type
-    return isinstance(ir.VectorType(kind).element_type if isinstance(kind, ir.VectorType) else kind, ir.FloatType)
+    return isinstance(element_of(value.type), ir.FloatType)

@@ -18,11 +18,12 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.status import code_of
+from ..lane_types import like
 from ..loops.literal_table import table_type
 from ..loops.strided_view import read_slice, reassociation, strided_view
 from .code import Code, Index, delinearize
 from .frame import EmitError, Frame
-from .numeric import broadcast, like
+from .numeric import broadcast
 
 Override = Callable[[Sequence[Dim]], ir.Value]
 
@@ -197,7 +198,7 @@ class Values:
             ]
         made = ir.Operation.create(
             op.name,
-            results=[like(operands[0], r.type) if vector else r.type for r in op.results],
+            results=[like(operands[0].type, r.type) if vector else r.type for r in op.results],
             operands=operands,
             attributes={a: op.attributes[a] for a in op.attributes},
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mlir import ir
 
 from ....dialects.dims import Dim
+from ...lane_types import element_of, like
 from ...linalg.linalg_reduce import ARG
 from ..block_reduce import reduce_block
 from ..thread_values import ThreadValues
@@ -70,8 +71,8 @@ def search_row(row: Row, ev: ThreadValues, joint: Joint, at: Sequence[Dim]) -> l
 def _earlier(ev: ThreadValues, element: Sequence[ir.Value], best: ir.Value, at: ir.Value) -> list[ir.Value]:
     """An element's position where its value is the extreme or NaN (if that is NaN, nothing else is it), else `at`."""
     v, here = element
-    b, i1, best = ev.b, _like(v.type, ev.b.i1), ev.vector(best)
-    if isinstance(_element(v.type), (ir.IntegerType, ir.IndexType)):
+    b, i1, best = ev.b, like(v.type, ev.b.i1), ev.vector(best)
+    if isinstance(element_of(v.type), (ir.IntegerType, ir.IndexType)):
         same = b.compare("eq", v, best)
     else:
         equal = b.compare("oeq", v, best)
@@ -79,11 +80,3 @@ def _earlier(ev: ThreadValues, element: Sequence[ir.Value], best: ir.Value, at: 
         same = b.value("arith.ori", (equal, nan), i1)
     position = b.value("arith.trunci", (here,), at.type)
     return [b.select(same, position, at)]
-
-
-def _element(type: ir.Type) -> ir.Type:
-    return ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
-
-
-def _like(type: ir.Type, element: ir.Type) -> ir.Type:
-    return ir.VectorType.get(ir.VectorType(type).shape, element) if isinstance(type, ir.VectorType) else element

@@ -8,6 +8,7 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...lane_types import like
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage, element_bytes
 from ..hopper.ptx import round_up
@@ -179,9 +180,7 @@ def tf32_planes(ev: ThreadValues, value: ir.Value) -> list[ir.Value]:
     """`high`, `high'` and `low` of f32 values (`operands.py`), rounded to the 10 fraction bits of TF32."""
     b = ev.b
     value = ev.vector(value)
-    vector = isinstance(value.type, ir.VectorType)
-    like = lambda t: ir.VectorType.get(ir.VectorType(value.type).shape, t) if vector else t
-    i32, f32 = like(b.i32), like(b.f32)
+    i32, f32 = like(value.type, b.i32), like(value.type, b.f32)
     number = lambda x: b.constant(x, i32)
     bits = b.value("arith.bitcast", (value,), i32)
     size = b.value("arith.andi", (bits, number(0x7FFFFFFF)), i32)
