@@ -12,6 +12,7 @@ from mlir import ir
 
 from ..loops.loops_builder import LoopsBuilder
 from .gpu_kernel import WARP, GpuStage
+from .memory_types import from_memory, memory_type, to_memory
 
 READ_ALL = 16  # waves up to which each thread reads what all have stored: sooner there than by more shuffles
 
@@ -71,15 +72,14 @@ def exchange(stage: GpuStage, values: Sequence[ir.Value]) -> list[list[ir.Value]
     b, size, waves = stage.b, stage.kernel.wave, stage.threads // stage.kernel.wave
     thread, lanes = stage.thread(), b.constant(size, b.index)
     wave = b.binary("arith.divui", thread, lanes)
-    stored = [_stored(v.type) for v in values]
-    rooms = [stage.shared(t, waves) for t in stored]
-    for room, v, t in zip(rooms, values, stored):
-        b.op("memref.store", (v if v.type == t else b.value("arith.extui", (v,), t), room, wave))
+    rooms = [stage.shared(memory_type(v.type), waves) for v in values]
+    for room, value in zip(rooms, values):
+        b.op("memref.store", (to_memory(b, value), room, wave))
     stage.barrier()
 
     def load(number: ir.Value) -> list[ir.Value]:
-        loaded = [b.value("memref.load", (room, number), t) for room, t in zip(rooms, stored)]
-        return [x if x.type == v.type else b.value("arith.trunci", (x,), v.type) for x, v in zip(loaded, values)]
+        loaded = [b.value("memref.load", (room, number), memory_type(v.type)) for room, v in zip(rooms, values)]
+        return [from_memory(b, x, v.type) for x, v in zip(loaded, values)]
 
     if waves > READ_ALL:
         lane = b.binary("arith.remui", thread, lanes)
@@ -93,10 +93,3 @@ def tree(parts: Sequence[Sequence[ir.Value]], combine: Combine) -> list[ir.Value
     while len(made) > 1:
         made = [combine(x, y) for x, y in zip(made[::2], made[1::2])]
     return made[0]
-
-
-def _stored(type: ir.Type) -> ir.Type:
-    """How a value lies in shared memory: i1 as i8."""
-    if isinstance(type, ir.IntegerType) and ir.IntegerType(type).width == 1:
-        return ir.IntegerType.get_signless(8)
-    return type

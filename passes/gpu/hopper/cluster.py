@@ -17,7 +17,7 @@ from ....dialects import dims
 from ..block_reduce import Combine, reduce_lanes, tree
 from ..gpu_kernel import WARP, GpuStage, element_bytes
 from ..llvm_ops import wait_for_launch
-from ..loops.stored import scratch_type
+from ..memory_types import from_memory, memory_type, to_memory
 from .ptx import Ptx
 
 BLOCKS = 8  # the most that every machine with clusters takes
@@ -44,7 +44,7 @@ class Cluster:
         b, stage, ptx = self.stage.b, self.stage, self.ptx
         made = reduce_lanes(b, values, WARP, combine)
         count = BLOCKS * stage.threads // WARP
-        stored = [scratch_type(v.type) for v in made]
+        stored = [memory_type(v.type) for v in made]
         begins = [sum(element_bytes(t) for t in stored[:i]) * count for i in range(len(stored))]
         stage.dynamic_shared += sum(element_bytes(t) for t in stored) * count
         b.op("nvvm.cluster.wait", (), attributes={"aligned": ir.UnitAttr.get()})
@@ -54,8 +54,7 @@ class Cluster:
             for value, type, begin in zip(made, stored, begins):
                 own = ptx.shared(begin + element_bytes(type) * slot)
                 first = b.value("nvvm.mapa", (own, b.constant(0, b.i32)), ir.Type.parse("!llvm.ptr<7>"))
-                word = value if value.type == type else b.value("arith.extui", (value,), type)
-                b.op("llvm.store", (word, first), attributes={"ordering": b.number(0, b.i64)})
+                b.op("llvm.store", (to_memory(b, value), first), attributes={"ordering": b.number(0, b.i64)})
             return []
 
         def read(place: dims.Dim) -> list[ir.Value]:
@@ -63,7 +62,7 @@ class Cluster:
             for value, type, begin in zip(made, stored, begins):
                 at = ptx.shared(begin + element_bytes(type) * place)
                 word = b.value("llvm.load", (at,), type, ordering=b.number(0, b.i64))
-                found.append(word if value.type == type else b.value("arith.trunci", (word,), value.type))
+                found.append(from_memory(b, word, value.type))
             return found
 
         def finish() -> list[ir.Value]:

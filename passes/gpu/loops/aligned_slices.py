@@ -23,10 +23,10 @@ from ....dialects.dims import Dim
 from ...loops.loops_builder import LoopsBuilder
 from ..gpu_kernel import element_bytes
 from ..lane_places import LANE, divisible
+from ..memory_types import from_memory, memory_type, to_memory
 from ..probe import Probe
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
-from .stored import from_scratch, scratch_type, to_scratch
 
 
 def known_of(base: Dim, width: int) -> dict[str, Dim]:
@@ -146,10 +146,10 @@ class AlignedSlices:
         """
         stage, b, room = ev.stage, ev.b, self.threads * self.width
         elements = [ir.VectorType(v.type).element_type for v in values]
-        rooms = [stage.shared(scratch_type(t), room) for t in elements]
+        rooms = [stage.shared(memory_type(t), room) for t in elements]
         place = b.dim((dims.symbol("slice") * self.lanes + dims.symbol("x")) * self.width)
         for shared, value in zip(rooms, values):
-            b.op("vector.store", (to_scratch(ev, value, shared), shared, place))
+            b.op("vector.store", (to_memory(b, value), shared, place))
         stage.barrier()
         thread, most = stage.thread(), b.constant(self.advance - 1, b.index)
         own = b.bind("own", b.value("arith.minsi", (thread, most), b.index))
@@ -158,7 +158,7 @@ class AlignedSlices:
             shift = dims.mod(dims.substitute(self.base, {"slice": y}), self.width)
             at = b.dim(own + y * self.lanes * self.width + shift)
             loads = [b.value("memref.load", (r, at), ir.MemRefType(r.type).element_type) for r in rooms]
-            other = [from_scratch(single, x, t) for x, t in zip(loads, elements)]
+            other = [from_memory(b, x, t) for x, t in zip(loads, elements)]
             made = joint.combined(single, made, other) if made else other
         block = dims.symbol("block")
         row = self._row(b, block)

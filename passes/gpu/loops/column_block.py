@@ -7,10 +7,11 @@ from typing import Any
 from mlir import ir
 
 from ....dialects.dims import Dim
+from ...lane_types import element_of
 from ..gpu_kernel import GpuStage
+from ..memory_types import from_memory, memory_type, to_memory
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
-from .stored import from_scratch, scratch_type, to_scratch
 
 
 def split_block(stage: GpuStage, lanes: int) -> tuple[ir.Value, ir.Value]:
@@ -39,13 +40,13 @@ def across_slices(
     b, width, (lanes, slices) = stage.b, ev.width, block
     if slices == 1:
         return values
-    elements = [ir.VectorType(v.type).element_type if isinstance(v.type, ir.VectorType) else v.type for v in values]
-    rooms = [stage.shared(scratch_type(t), lanes * slices * width) for t in elements]
+    elements = [element_of(v.type) for v in values]
+    rooms = [stage.shared(memory_type(t), lanes * slices * width) for t in elements]
     size = b.constant(width, b.index)
     place = b.binary("arith.addi", b.binary("arith.muli", y, b.constant(lanes, b.index)), x)
     place = b.binary("arith.muli", place, size)
     for room, value in zip(rooms, values):
-        value = to_scratch(ev, value, room)
+        value = to_memory(b, value)
         name = "vector.store" if isinstance(value.type, ir.VectorType) else "memref.store"
         b.op(name, (value, room, place))
     stage.barrier()
@@ -55,11 +56,8 @@ def across_slices(
         offset = b.binary("arith.addi", first, b.constant(s * lanes * width, b.index))
         other = []
         for room, value, element in zip(rooms, values, elements):
-            stored = ir.MemRefType(room.type).element_type
-            if isinstance(value.type, ir.VectorType):
-                loaded = b.value("vector.load", (room, offset), ir.VectorType.get([width], stored))
-            else:
-                loaded = b.value("memref.load", (room, offset), stored)
-            other.append(from_scratch(ev, loaded, element))
+            name = "vector.load" if isinstance(value.type, ir.VectorType) else "memref.load"
+            loaded = b.value(name, (room, offset), memory_type(value.type))
+            other.append(from_memory(b, loaded, element))
         made = joint.combined(ev, made, other)
     return made

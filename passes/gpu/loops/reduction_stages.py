@@ -12,11 +12,12 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, GpuStage
+from ..memory_types import from_memory, memory_type, to_memory
 from ..probe import Probe
 from ..thread_values import ThreadValues
 from .joint_reductions import Joint
 from .rounds import Step
-from .stored import Stored, from_scratch, scratch_type, to_scratch
+from .stored import Stored
 
 
 @dataclass
@@ -60,14 +61,14 @@ class ReductionStages:
 
     def scratch(self, chunks: int) -> list[int]:
         """New buffers for the accumulators of `chunks` parts of each result."""
-        return [self.kernel.new_scratch(scratch_type(t), self.count * chunks) for t in self.elements]
+        return [self.kernel.new_scratch(memory_type(t), self.count * chunks) for t in self.elements]
 
     def adding(self, ev: ThreadValues, parts: list[int], place: Callable[[Dim], Dim]) -> Step:
         """A step that combines accumulators with those of part `k` of a result, which are at `place(k)` of the scratch `parts`."""
 
         def step(k: Dim, carried: list[Any]) -> list[Any]:
             loads = [ev.load_at(ev.stage.scratch[n], place(k)) for n in parts]
-            return self.joint.combined(ev, carried, [from_scratch(ev, x, t) for x, t in zip(loads, self.elements)])
+            return self.joint.combined(ev, carried, [from_memory(ev.b, x, t) for x, t in zip(loads, self.elements)])
 
         return step
 
@@ -106,7 +107,7 @@ class ReductionStages:
 
         def store() -> list[ir.Value]:
             for buffer, value in zip(buffers, values):
-                ev.store(stage.scratch[buffer], offset, to_scratch(ev, value, stage.scratch[buffer]))
+                ev.store(stage.scratch[buffer], offset, to_memory(ev.b, value))
             return []
 
         stage.b.under(conditions, store)

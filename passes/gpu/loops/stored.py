@@ -7,17 +7,12 @@ from typing import Any
 
 from mlir import ir
 
+from ....dialects.dims import Dim
 from ...loops.evaluate_walk import Index
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuStage
+from ..memory_types import from_memory
 from ..thread_values import ThreadValues
-
-
-def scratch_type(type: ir.Type) -> ir.Type:
-    """How an accumulator lies in memory: i1 as i8."""
-    if isinstance(type, ir.IntegerType) and ir.IntegerType(type).width == 1:
-        return ir.IntegerType.get_signless(8)
-    return type
 
 
 class Stored:
@@ -45,34 +40,12 @@ class Stored:
         return ev
 
     def _provider(self, ev: ThreadValues, stage: GpuStage, value: ir.Value, number: int) -> Callable[[Index], Any]:
+        def load(offset: Dim) -> ir.Value:
+            loaded = ev.load_at(stage.scratch[number], offset)
+            return from_memory(ev.b, loaded, ir.RankedTensorType(value.type).element_type)
+
         def known(index: Index) -> Any:
             offset = ev.ranges.linearize(index, ev.graph.shape(value))
-            return ev.remember(
-                ("scratch", number), (offset,), lambda: load_scratch(ev, stage.scratch[number], offset, value)
-            )
+            return ev.remember(("scratch", number), (offset,), lambda: load(offset))
 
         return known
-
-
-def load_scratch(ev: ThreadValues, buffer: ir.Value, offset: Any, value: ir.Value) -> ir.Value:
-    """Load an accumulator of the type of `value`'s elements."""
-    return from_scratch(ev, ev.load_at(buffer, offset), ir.RankedTensorType(value.type).element_type)
-
-
-def from_scratch(ev: ThreadValues, loaded: ir.Value, element: ir.Type) -> ir.Value:
-    """A loaded accumulator as a value of `element`."""
-    type = loaded.type
-    if (ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type) == element:
-        return loaded
-    wanted = ir.VectorType.get(ir.VectorType(type).shape, element) if isinstance(type, ir.VectorType) else element
-    return ev.b.value("arith.trunci", (loaded,), wanted)
-
-
-def to_scratch(ev: ThreadValues, value: ir.Value, buffer: ir.Value) -> ir.Value:
-    """An accumulator as it lies in `buffer`."""
-    element = ir.MemRefType(buffer.type).element_type
-    type = value.type
-    if (ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type) == element:
-        return value
-    wanted = ir.VectorType.get(ir.VectorType(type).shape, element) if isinstance(type, ir.VectorType) else element
-    return ev.b.value("arith.extui", (value,), wanted)
