@@ -6,12 +6,11 @@ output channels, and both operands and the result lie as register tiles read and
 
 from __future__ import annotations
 
-from math import prod
-
-from ..dims import Dim, ceildiv
-from ..op import Attr, Ints, Op, Operand, OptionalOperand, Result, check, sample
+from ..dims import Dim
+from ..op import Attr, Ints, Op, Operand, OptionalOperand, Result, sample
 from ..record import TensorType
 from .channels_last_conv import ChannelsLastConv
+from .panels import check_panels, lowered_weight, numpy_weight, torch_weight
 
 
 class PackedLastConv(Op, name="packed_last_conv", category="conv"):
@@ -37,31 +36,23 @@ class PackedLastConv(Op, name="packed_last_conv", category="conv"):
 
     @staticmethod
     def infer(x, packed, bias, size, kernel, stride, padding, dilation):
-        check(packed.rank == 3, f"takes packed [P, K, columns], got rank {packed.rank}")
-        check(x.rank == len(kernel) + 2, f"x has rank {x.rank}, the kernel {len(kernel)} dims")
-        panels, k, columns = packed.shape
-        check(
-            k == x.shape[-1] * prod(kernel), f"panels have {k} lines for {x.shape[-1]} channels of {prod(kernel)} taps"
-        )
-        check(panels == ceildiv(size, columns), f"{panels} panels do not hold {size} channels")
+        check_panels(x, packed, size, kernel, x.shape[-1])
         w = TensorType(packed.dtype, _weight_shape(x, size, kernel))
         return ChannelsLastConv.infer(x, w, bias, stride, padding, dilation)
 
     @staticmethod
     def torch(x, packed, bias, size, kernel, stride, padding, dilation):
-        w = packed.transpose(1, 2).flatten(0, 1)[:size].reshape(_weight_shape(x, size, kernel))
+        w = torch_weight(packed, _weight_shape(x, size, kernel))
         return ChannelsLastConv.torch(x, w, bias, stride, padding, dilation)
 
     @staticmethod
     def reference(x, packed, bias, size, kernel, stride, padding, dilation):
-        w = packed.swapaxes(1, 2).reshape(-1, packed.shape[1])[:size].reshape(_weight_shape(x, size, kernel))
+        w = numpy_weight(packed, _weight_shape(x, size, kernel))
         return ChannelsLastConv.reference(x, w, bias, stride, padding, dilation)
 
     @staticmethod
     def lower(b, x, packed, bias, size, kernel, stride, padding, dilation):
-        panels, k, columns = packed.shape
-        w = b.reshape(b.permute(packed, (0, 2, 1)), (panels * columns, k))
-        w = b.reshape(b.slice(w, (0, 0), (size, k), (1, 1)), _weight_shape(x, size, kernel))
+        w = lowered_weight(b, packed, _weight_shape(x, size, kernel))
         return ChannelsLastConv.lower(b, x, w, bias, stride, padding, dilation)
 
 

@@ -1,61 +1,16 @@
 """Convolutions with packed weights against eager in float64, in buffers that end at guard pages."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from support.guarded import guarded
-from support.run_kernel import compile_kernel
-from support.tile_kernels import kernel, tensor
+from support.packed_convs import COLUMNS, normal, run_packed_conv
 
 import lamina
-from lamina.dialects.families.packed_conv import PackedConv
-from lamina.dialects.mlir_context import context
-from lamina.targets import get_target
-
-COLUMNS = 2 * get_target("native").features.lanes()
-TYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}
 
 
-def root(x, packed, y, size, kernel, stride, padding, dilation, dtype):
-    ints = lambda values: f"array<i64: {', '.join(map(str, values))}>"
-    return (
-        f'%y = "lamina.packed_conv"(%0, %1) {{size = {size} : i64, kernel = {ints(kernel)}, stride = {ints(stride)}, '
-        f"padding = {ints(padding)}, dilation = {ints(dilation)}}} : ({tensor(dtype, x)}, {tensor(dtype, packed)}) -> "
-        f"{tensor(dtype, y)}"
-    )
-
-
-def panels(w: np.ndarray, columns: int) -> np.ndarray:
-    """`w` as `pack` leaves it."""
-    matrix = w.reshape(len(w), -1)
-    matrix = np.pad(matrix, ((0, -len(w) % columns), (0, 0)))
-    return np.ascontiguousarray(matrix.reshape(-1, columns, matrix.shape[1]).swapaxes(1, 2))
-
-
-def run(x, w, stride=1, padding=0, dilation=1, dtype="f32", symbols=()):
-    """The kernel's result and the exact one. `symbols` are dims of `x` of which the kernel does not know the size."""
-    spread = lambda v: tuple(v) if isinstance(v, tuple) else (v,) * (x.ndim - 2)
-    options = (spread(stride), spread(padding), spread(dilation))
-    x, w = x.astype(TYPES[dtype]), w.astype(TYPES[dtype])
-    columns = COLUMNS // 2 if dtype == "f64" else COLUMNS
-    packed = panels(w, columns if 2 * len(w) > columns else columns // 2)
-    attributes = (len(w), w.shape[2:], *options)
-    exact = PackedConv.reference(x.astype(float), packed.astype(float), None, *attributes)
-    names = {d: f"d{i}" for i, d in enumerate(symbols)}
-    x_shape = [names.get(d, n) for d, n in enumerate(x.shape)]
-    y_shape = [names.get(d, n) if d != 1 else n for d, n in enumerate(exact.shape)]
-    types = [(dtype, x_shape), (dtype, packed.shape)]
-    body = f"{root(x_shape, packed.shape, y_shape, *attributes, dtype)}\nreturn %y : {tensor(dtype, y_shape)}"
-    text = kernel("conv", types, [(dtype, y_shape)], body, tuple(names.values()))
-    out = guarded(np.zeros(exact.shape, TYPES[dtype]))
-    sizes = {name: x.shape[d] for d, name in names.items()}
-    compile_kernel(text, context=context()).run([guarded(x), guarded(packed), out], sizes)
-    return out.astype(float), exact
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
+def run(x, w, **options):
+    """For `x` `[N, C, …]` and `w` `[O, C, …]`."""
+    return run_packed_conv("packed_conv", 1, x, w, **options)
 
 
 @pytest.mark.parametrize(

@@ -1,55 +1,17 @@
 """Convolutions with channels last and packed weights against eager in float64, in buffers that end at guard pages."""
 
-import ml_dtypes
 import numpy as np
 import pytest
-import torch
-from support.guarded import guarded
-from support.run_kernel import compile_kernel
-from support.tile_kernels import kernel, tensor
+from support.packed_convs import COLUMNS, normal, run_packed_conv
 
-from lamina.dialects.mlir_context import context
 from lamina.targets import get_target
 
-COLUMNS = 2 * get_target("native").features.lanes()
-TYPES = {"f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}
 pytestmark = pytest.mark.skipif(get_target("native").features.has_lane_fma, reason="made for other tiles")
 
 
-def ints(values):
-    return f"array<i64: {', '.join(map(str, values))}>"
-
-
-def run(x, w, stride=1, padding=0, dilation=1, dtype="f32", symbols=()):
-    """The kernel's result for `x` `[N, …, C]` and `w` `[O, …, C]`, and the exact one. Of `symbols`, dims of `x`, it has no sizes."""
-    x, w = x.astype(TYPES[dtype]), w.astype(TYPES[dtype])
-    spread = lambda v: tuple(v) if isinstance(v, tuple) else (v,) * (x.ndim - 2)
-    options = spread(stride), spread(padding), spread(dilation)
-    columns = COLUMNS // 2 if dtype == "f64" else COLUMNS
-    columns = columns if 2 * len(w) > columns else columns // 2
-    lines = np.pad(w.reshape(len(w), -1), ((0, -len(w) % columns), (0, 0)))
-    packed = np.ascontiguousarray(lines.reshape(-1, columns, lines.shape[1]).swapaxes(1, 2))
-    first = lambda a: torch.from_numpy(np.moveaxis(a.astype(float), -1, 1).copy())
-    convolve = (torch.conv1d, torch.conv2d, torch.conv3d)[x.ndim - 3]
-    exact = np.moveaxis(convolve(first(x), first(w), None, *options).numpy(), 1, -1)
-    names = {d: f"d{i}" for i, d in enumerate(symbols)}
-    x_shape, y_shape = ([names[d] if d in names else n for d, n in enumerate(a.shape)] for a in (x, exact))
-    y, windows = tensor(dtype, y_shape), zip(("kernel", "stride", "padding", "dilation"), (w.shape[1:-1], *options))
-    attributes = ", ".join(f"{name} = {ints(values)}" for name, values in windows)
-    body = (
-        f'%y = "lamina.packed_last_conv"(%0, %1) {{size = {len(w)} : i64, {attributes}}} : '
-        f"({tensor(dtype, x_shape)}, {tensor(dtype, packed.shape)}) -> {y}\nreturn %y : {y}"
-    )
-    types = [(dtype, x_shape), (dtype, packed.shape)]
-    text = kernel("conv", types, [(dtype, y_shape)], body, tuple(names.values()))
-    out = guarded(np.zeros(exact.shape, TYPES[dtype]))
-    sizes = {name: x.shape[d] for d, name in names.items()}
-    compile_kernel(text, context=context()).run([guarded(x), guarded(packed), out], sizes)
-    return out.astype(float), exact
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
+def run(x, w, **options):
+    """For `x` `[N, …, C]` and `w` `[O, …, C]`."""
+    return run_packed_conv("packed_last_conv", x.ndim - 1, x, w, **options)
 
 
 @pytest.mark.parametrize(
