@@ -14,6 +14,7 @@ from typing import Any
 
 from mlir import ir
 
+from ..lane_types import element_of
 from ..loops.evaluate_vector import Lanes, VectorEvaluator
 from ..loops.index_algebra import Ranges
 from ..loops.order_keys import flip, float_bits
@@ -173,4 +174,4 @@ def _root(op: BodyOp, operands: list[Any]) -> ir.Value | None:
 
 
 def _is_f32(type: ir.Type) -> bool:
-    return isinstance(ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type, ir.F32Type)
+    return isinstance(element_of(type), ir.F32Type)
