@@ -30,7 +30,7 @@ from .loads_ahead import load_ahead
 from .online_sums import find_online
 from .own_gathers import gather_ahead
 from .row_accesses import RowAccesses
-from .row_plan import REGISTER_ROW, RowForm, RowPlan, place, rows_per_block, threads_for
+from .row_plan import FEW_ROWS, REGISTER_ROW, RowForm, RowPlan, place, rows_per_block, threads_for
 from .row_search import is_searched
 from .row_values import Piece, Row
 from .shifted_rows import ShiftedRow
@@ -109,12 +109,15 @@ def shifted_form(graph: TensorGraph, stored: Stored, plan: RowPlan, whole: int) 
     Those are no gain where there are several accumulators (positions of maxima beside sums): each lane has its own, to be
     combined.
     Nor where much lies otherwise (three operands of f32): what is read shifted costs about as much as two whole vectors, or a
-    little less in arms (layer_norm of 8192 x 4097 f32, two weights: 66.3 us, element by element 68.0, a copy 64.5, H200).
+    little less in arms (layer_norm of 8192 x 4097 f32: 66.3 us, element by element 68.0, a copy 64.5; H200). Few rows wait for
+    shifts longer than for more loads (64 rows: 2.63 and 2.16; bf16 2.44 and 2.14).
     """
     if any(not is_searched(joint) for joint in plan.joints(graph) if len(joint.results) > len(joint.generics)):
         return None
     width = row_width(graph, stored, plan, shifted=True)
     otherwise = _others(_probe(graph, stored, plan, width, shifted=True), plan.length, width)
+    if otherwise >= MANY_OTHERS and isinstance(plan.count, int) and plan.count <= FEW_ROWS:
+        return None
     arms = otherwise >= MANY_OTHERS and isinstance(plan.length, int)
     gain = width - 2 * max(1, otherwise) * whole
     return RowForm(plan, graph, width, True, arms) if gain > 0 or arms and not gain else None
