@@ -23,7 +23,7 @@ from . import compat, sizes, values
 from .aten.float8 import check_float8
 from .aten.registry import Unsupported, Value, converters
 from .declare_symbols import declare_symbols
-from .hazards import is_of_unsure_strides, makes_something_of_nothing, strides_matter
+from .hazards import OF_MEMORY, is_of_unsure_strides, makes_something_of_nothing, strides_matter
 from .layout import Layout, contiguous
 from .part import Naming, OutputSpec
 from .values import NotOurs
@@ -131,9 +131,11 @@ class Context:
             raise Unsupported("an empty operand")  # what that gives, often an error, is eager's to say
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
-        if node.target is torch.ops.aten.as_strided.default:
-            args[0] = self._flat(node.args[0], args[0])
+        if node.target in OF_MEMORY:
+            args[0] = self._in_memory(node.args[0], args[0])
         result = rule(self, *args, **kwargs)
+        if node.target is torch.ops.aten.as_strided_scatter.default:
+            result = self._logical(result, values.layout(node.meta["val"]))
         self._check(result, self.out_type)
         if isinstance(result, (list, tuple)) and any(result[i] is None for i in _items_used(node)):
             raise Unsupported("a result that the converter leaves out is used")
@@ -229,8 +231,8 @@ class Context:
         data = base64.b64encode(raw).decode("ascii")
         return self.op("constant", dtype=type.dtype, shape=type.shape, data=data)
 
-    def _flat(self, node: Any, value: Value) -> Value:
-        """The storage of a dense tensor as a flat value, for as_strided."""
+    def _in_memory(self, node: Any, value: Value) -> Value:
+        """A dense tensor with its dims as they are in memory, for as_strided."""
         where = values.layout(node.meta["val"])
         if not where.dense or node.meta["val"].storage_offset() != 0:
             raise Unsupported("as_strided of a tensor with gaps")

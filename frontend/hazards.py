@@ -19,11 +19,19 @@ _PLAIN_OF_NOTHING = frozenset(
     " index_put scatter scatter_add slice_scatter new_zeros new_ones new_full new_empty slice_backward diagonal_backward".split()
 )
 
+# Ops whose sizes and strides are those of their operand's memory, not of its dims.
+OF_MEMORY = frozenset(
+    (
+        torch.ops.aten.as_strided.default,
+        torch.ops.aten.as_strided_copy.default,
+        torch.ops.aten.as_strided_scatter.default,
+    )
+)
+
 
 def strides_matter(node: fx.Node) -> bool:
     """True if an as_strided reads the buffer of `node`."""
-    reads = torch.ops.aten.as_strided.default
-    return any(u.target is reads or (_views(u, node) and strides_matter(u)) for u in node.users)
+    return any(u.target in OF_MEMORY or (_views(u, node) and strides_matter(u)) for u in node.users)
 
 
 def _views(user: fx.Node, node: fx.Node) -> bool:

@@ -49,6 +49,7 @@ def diagonal_scatter(c: Any, x: Value, src: Value, offset: int = 0, dim1: int = 
 def as_strided_scatter(
     c: Any, x: Value, src: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Value:
+    """`x` and the result have their dims as they are in memory (the Context sees to that)."""
     return _overwritten(c, x, src, _strided_positions(c, size, stride, offset or 0))
 
 

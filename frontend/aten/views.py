@@ -112,7 +112,7 @@ def _flat(t: T) -> T:
 
 @aten("as_strided", "as_strided_copy")
 def as_strided(c: Any, x: Value, size: Sequence[Dim], stride: Sequence[Dim], offset: Dim | None = None) -> Value:
-    """`x` is the row-major storage (the Context sees to that)."""
+    """`x` has its dims as they are in memory (the Context sees to that)."""
     return _flat(T(c, x)).op("as_strided", shape=tuple(size), strides=tuple(stride), offset=(offset or 0,)).value
 
 

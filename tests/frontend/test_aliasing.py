@@ -214,3 +214,18 @@ def test_unfold_of_images_is_no_view():
 def test_as_strided_of_a_rolled_channels_last_tensor():
     x = torch.arange(100).reshape(2, 5, 2, 5).to(memory_format=torch.channels_last)
     check(lambda x: torch.as_strided(torch.roll(x, -1, 0), (5, 10), (4, 1), 0), x)
+
+
+AS_STRIDED = {
+    "copy": lambda x: torch.as_strided_copy(x, (2, 2), (2, 1)),
+    "scatter": lambda x: torch.as_strided_scatter(x, torch.zeros(2, 2), (2, 2), (2, 1)),
+    "scatter of a computed tensor": lambda x: torch.as_strided_scatter(x * 1, torch.zeros(2, 2), (2, 2), (2, 1)),
+    "write": lambda x: x.as_strided((2, 2), (2, 1)).mul_(10).sum() + x,
+}
+
+
+@pytest.mark.parametrize("name", AS_STRIDED)
+def test_as_strided_goes_by_memory_whatever_the_order_of_dims(name):
+    """Copies and writes took the elements in the order of the dims."""
+    for x in (torch.arange(9.0).view(3, 3), torch.arange(9.0).view(3, 3).t(), torch.arange(24.0).view(4, 6)[:, ::2]):
+        check(AS_STRIDED[name], x)
