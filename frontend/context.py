@@ -227,7 +227,7 @@ class Context:
             return None
         type = values.tensor_type(tensor)
         with compat.real_tensors():
-            raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         data = base64.b64encode(raw).decode("ascii")
         return self.op("constant", dtype=type.dtype, shape=type.shape, data=data)
 

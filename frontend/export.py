@@ -173,8 +173,8 @@ def _lacking(program: ExportedProgram) -> set[Any]:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor as a row-major array, without copying where it is one."""
-    tensor = tensor.detach().contiguous()
+    """A tensor as a row-major array, without copying where it is one on the CPU."""
+    tensor = tensor.detach().cpu().contiguous()
     plain = values.bits(tensor)
     if plain is tensor:
         return tensor.numpy()

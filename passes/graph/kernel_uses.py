@@ -195,12 +195,12 @@ class Uses:
                 self._free |= chain
 
     def _chain(self, node: Node) -> tuple[set[Node], set[int]]:
-        """The cheap ops from inputs to `node`, at least as many as are too many if there are others, and the inputs."""
+        """The cheap ops from what is in memory to `node`, at least as many as are too many if there are others, and the former."""
         ops, leaves, todo = {node}, set[int](), [node]
         while todo:
             for v in self._through_views(todo.pop()):
                 producer = self.flow.producer[v]
-                if is_leaf(producer):
+                if is_leaf(producer) or v in self.returned:
                     leaves.add(v)
                 elif producer is not None and is_cheap(producer) and len(ops) <= _CHAIN_OPS:
                     ops.add(producer)

@@ -58,6 +58,16 @@ def misaligned() -> None:
     torch.testing.assert_close(f(x), torch.relu(x) + 1)
 
 
+def constants() -> None:
+    """Tensors that are made of numbers on the device, in the function."""
+    before = dict(stats()["fallback"])
+    f = lambda x: x * torch.tensor([1.0, 2.0, 3.0], device="cuda") + torch.tensor(2, device="cuda")
+    x = torch.randn(5, 3, device="cuda")
+    torch.testing.assert_close(torch.compile(f, backend="lamina")(x), f(x))
+    left = [op for op, found in stats()["fallback"].items() if found != before.get(op)]
+    assert not left, f"in eager: {left}"
+
+
 def in_place() -> None:
     """An input that is written."""
     x = torch.randn(4096, device="cuda")
@@ -140,7 +150,7 @@ def main() -> None:
         failures.run(f"gradients of attention {case}", lambda case=case: attention_gradients(*case))
     model("embedding", Lookup().cuda(), torch.randint(0, 1000, (32, 20), device="cuda"))
 
-    for f in (misaligned, in_place, out_of_range, other_stream):
+    for f in (misaligned, constants, in_place, out_of_range, other_stream):
         failures.run(f.__name__, f)
     failures.report("torch.compile")
     print(stats())

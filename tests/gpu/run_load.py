@@ -6,6 +6,7 @@ file: the suite runs where there is no GPU.
 
 from __future__ import annotations
 
+import copy
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,6 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.device import Failures
 
 import lamina
+
+
+def _exported_there(m: torch.nn.Module, x: torch.Tensor, path: Path) -> Any:
+    """What an artifact gives that was exported from a model whose weights are on the device."""
+    there, given = copy.deepcopy(m).cuda(), x.cuda()
+    lamina.export(there, (given,), targets=["sm_90a"]).save(path)
+    return lamina.load(path, device="cuda:0")(given)
 
 
 def main() -> None:
@@ -55,6 +63,7 @@ def main() -> None:
         failures.run("strided", lambda: refuses("not contiguous", lambda: model(x.t().contiguous().t().cuda())))
         failures.run("shape", lambda: refuses("size 255", lambda: model(x[:, 1:].contiguous().cuda())))
         failures.run("device", lambda: refuses("no device cuda:7", lambda: lamina.load(path, device="cuda:7")))
+        failures.run("a model on the device", lambda: close(torch.from_dlpack(_exported_there(m, x, Path(folder, "there.lamina")))))  # fmt: skip
         failures.run("the CPU of the same file", lambda: close(torch.from_numpy(lamina.load(path)(x.numpy()))))
     failures.report("load")
 

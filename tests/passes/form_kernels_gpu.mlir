@@ -172,3 +172,16 @@ func.func @gradients(%g: tensor<4096x768xbf16>, %y: tensor<4096x768xf32>) -> (te
   %6 = "lamina.sum"(%5) {dims = array<i64: 0>, keepdim = false, dtype = f32} : (tensor<4096x768xf32>) -> tensor<768xf32>
   return %3, %4, %6 : tensor<4096x768xf32>, tensor<768xf32>, tensor<768xf32>
 }
+
+// What the function returns is computed once, by a kernel, also where sums along rows and over them begin with it.
+// CHECK-LABEL: func.func @returned
+// CHECK: lamina.neg{{.*}}lamina.kernel
+func.func @returned(%x: tensor<17x5xi64>) -> (tensor<17x5xi64>, tensor<17x1xf32>, tensor<17xf32>) {
+  %0 = "lamina.neg"(%x) : (tensor<17x5xi64>) -> tensor<17x5xi64>
+  %1 = "lamina.cast"(%0) {dtype = f32} : (tensor<17x5xi64>) -> tensor<17x5xf32>
+  %2 = "lamina.amax"(%1) {dims = array<i64: 1>, keepdim = true} : (tensor<17x5xf32>) -> tensor<17x1xf32>
+  %3 = "lamina.sub"(%1, %2) : (tensor<17x5xf32>, tensor<17x1xf32>) -> tensor<17x5xf32>
+  %4 = "lamina.exp"(%3) : (tensor<17x5xf32>) -> tensor<17x5xf32>
+  %5 = "lamina.sum"(%4) {dims = array<i64: 1>, keepdim = false, dtype = f32} : (tensor<17x5xf32>) -> tensor<17xf32>
+  return %0, %2, %5 : tensor<17x5xi64>, tensor<17x1xf32>, tensor<17xf32>
+}
