@@ -26,7 +26,7 @@ import lamina
 def _exported_there(m: torch.nn.Module, x: torch.Tensor, path: Path) -> Any:
     """What an artifact gives that was exported from a model whose weights are on the device."""
     there, given = copy.deepcopy(m).cuda(), x.cuda()
-    lamina.export(there, (given,), targets=["sm_90a"]).save(path)
+    lamina.export(torch.export.export(there.eval(), (given,)), targets=["sm_90a"]).save(path)
     return lamina.load(path, device="cuda:0")(given)
 
 
