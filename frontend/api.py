@@ -53,12 +53,24 @@ class Compiled:
             if self.exported.in_spec is not None and spec != self.exported.in_spec:
                 raise TypeError(f"called with {_shown(spec)}, but compiled for {_shown(self.exported.in_spec)}")
         tensors: list[Any] = [leaves[i] if i >= 0 else fixed for i, fixed in zip(self._from_user, self._fixed)]
+        self._check_constants(leaves)
         self._check_kinds(tensors)
         numbers = [(tensors[i].shape[dim] - offset) // factor for i, dim, factor, offset in self._solved]
         self._check_ranges([*tensors, *numbers])
         made = self._call(*tensors, *numbers)
         results = [made[r] if isinstance(r, int) else r[1] for r in self.exported.results]
         return results[0] if self._single else pytree.tree_unflatten(results, self.exported.out_spec)
+
+    def _check_constants(self, leaves: Sequence[Any]) -> None:
+        """Raise LaminaRuntimeError for another number, text or None than the one that the code was compiled with."""
+        for i, value in self.exported.constants.items():
+            given = leaves[i]
+            if given is not value and (type(given) is not type(value) or repr(given) != repr(value)):
+                shown = f"a {type(given).__name__}" if isinstance(given, torch.Tensor) else repr(given)
+                raise LaminaRuntimeError(
+                    f"input '{self.exported.inputs[i]}' is {shown}; it was compiled for {value!r}, as what is no tensor is part"
+                    " of the code: compile once for each value"
+                )
 
     def _check_kinds(self, tensors: Sequence[Any]) -> None:
         """Raise LaminaRuntimeError for an argument of another kind than the example: there are no guards as under torch.compile."""
@@ -134,8 +146,8 @@ def compile(  # noqa: A001
     ```
 
     `target` is a name that `lamina targets` lists, or "native": this machine. `dynamic_shapes` is torch.export's, by the
-    function's own arguments; all other sizes are those of `args`. Parameters are used as they are at each call, and
-    nothing is differentiated.
+    function's own arguments; all other sizes, and arguments that are no tensors, are those of `args`. Parameters are used
+    as they are at each call, and nothing is differentiated.
     ExportError lists what cannot be compiled, with source lines; CompileError says which kernel failed and why.
     """
     if isinstance(args, torch.Tensor):

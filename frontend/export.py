@@ -44,7 +44,7 @@ class Exported:
     """A program as data: `weights` and `state` by input name; `results` says how outputs come back.
 
     A result is an output's number, an input's name (returned as it is) or ("constant", value), per leaf of the
-    program's output tree.
+    program's output tree. `constants` are the arguments, by number, whose values the program holds: numbers, texts, None.
     """
 
     graph: Graph
@@ -56,6 +56,7 @@ class Exported:
     in_spec: Any = None
     out_spec: Any = None
     unused: list[str] = field(default_factory=list)
+    constants: dict[int, Any] = field(default_factory=dict)
 
     def arrays(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
         """Tensors as row-major numpy arrays."""
@@ -132,6 +133,11 @@ def from_program(
         program.call_spec.in_spec,
         program.call_spec.out_spec,
         sorted((weights.keys() | state.keys()) - used),
+        {
+            i: n.meta.get("val")
+            for i, n in enumerate(users)
+            if not isinstance(n.meta.get("val"), (torch.Tensor, torch.SymInt))
+        },
     )
 
 

@@ -189,6 +189,31 @@ def test_calls_of_another_structure_are_errors():
         compiled(x, x, alpha=2)
 
 
+def test_arguments_that_are_no_tensors_are_part_of_the_code():
+    """A call with another number ran the code of the first."""
+    x = torch.randn(3, 8)
+    scaled = lamina.compile(
+        lambda x, by, more: x * by["factor"] + (0 if more is None else more), (x, {"factor": 3}, None)
+    )
+    torch.testing.assert_close(scaled(x, {"factor": 3}, None), x * 3)
+    for given, more, shown in [
+        (4, None, "4"),
+        (3.0, None, "3.0"),
+        (True, None, "True"),
+        (x, None, "a Tensor"),
+        (3, x, "a Tensor"),
+    ]:
+        with pytest.raises(
+            LaminaRuntimeError, match=f"is {shown}; it was compiled for {'3' if more is None else 'None'}"
+        ):
+            scaled(x, {"factor": given}, more)
+    padded = lamina.compile(lambda x, mode: F.pad(x, (1, 1), mode=mode), (x, "constant"))
+    with pytest.raises(LaminaRuntimeError, match="input 'mode' is 'reflect'; it was compiled for 'constant'"):
+        padded(x, "reflect")
+    nothing = lamina.compile(lambda x, least: x.clamp(min=least), (x, float("nan")))
+    torch.testing.assert_close(nothing(x, float("nan")), x.clamp(min=float("nan")), equal_nan=True)
+
+
 def test_wrong_arguments_of_compile_and_export():
     x = torch.ones(8, 3)
     with pytest.raises(TypeError, match=r"args is a tensor; it is a sequence with every argument: \(x,\)"):
