@@ -40,7 +40,10 @@ class Compiled:
         self._from_user = [exported.inputs.index(n) if n in exported.inputs else -1 for n in order]
         users = [i for i, where in enumerate(self._from_user) if where >= 0]
         self._kinds = [(i, exported.part.inputs[i].meta["val"]) for i in users]
-        self._ranges = list(zip(exported.graph.symbols, Signature(exported.part).sources))
+        self._signature = Signature(exported.part)
+        self._ranges = list(zip(exported.graph.symbols, self._signature.sources))
+        self._numbers = {i: to_dim(v) for i, v in exported.constants.items() if isinstance(v, torch.SymInt)}
+        self._constants = {i: v for i, v in exported.constants.items() if i not in self._numbers}
         # how many arguments there are if each is a leaf, and whether the result is one: nothing to take apart then
         count = exported.in_spec.num_leaves if exported.in_spec is not None else -1
         self._leaves = count if exported.in_spec == pytree.tree_structure(((0,) * count, {})) else -1
@@ -57,19 +60,32 @@ class Compiled:
         self._check_kinds(tensors)
         numbers = [(tensors[i].shape[dim] - offset) // factor for i, dim, factor, offset in self._solved]
         self._check_ranges([*tensors, *numbers])
+        self._check_numbers(leaves, [*tensors, *numbers])
         made = self._call(*tensors, *numbers)
         results = [made[r] if isinstance(r, int) else r[1] for r in self.exported.results]
         return results[0] if self._single else pytree.tree_unflatten(results, self.exported.out_spec)
 
     def _check_constants(self, leaves: Sequence[Any]) -> None:
         """Raise LaminaRuntimeError for another number, text or None than the one that the code was compiled with."""
-        for i, value in self.exported.constants.items():
+        for i, value in self._constants.items():
             given = leaves[i]
             if given is not value and (type(given) is not type(value) or repr(given) != repr(value)):
                 shown = f"a {type(given).__name__}" if isinstance(given, torch.Tensor) else repr(given)
                 raise LaminaRuntimeError(
                     f"input '{self.exported.inputs[i]}' is {shown}; it was compiled for {value!r}, as what is no tensor is part"
                     " of the code: compile once for each value"
+                )
+
+    def _check_numbers(self, leaves: Sequence[Any], arguments: Sequence[Any]) -> None:
+        """Raise LaminaRuntimeError for a number that the sizes of the tensors say is another."""
+        if not self._numbers:
+            return
+        known = self._signature.named(self._signature.symbols(arguments))
+        for i, number in self._numbers.items():
+            if dims.symbols(number) <= known.keys() and leaves[i] != dims.evaluate(number, known):
+                wanted = dims.evaluate(number, known)
+                raise LaminaRuntimeError(
+                    f"input '{self.exported.inputs[i]}' is {leaves[i]} and must be {wanted}, by the sizes"
                 )
 
     def _check_kinds(self, tensors: Sequence[Any]) -> None:

@@ -44,7 +44,7 @@ class Exported:
     """A program as data: `weights` and `state` by input name; `results` says how outputs come back.
 
     A result is an output's number, an input's name (returned as it is) or ("constant", value), per leaf of the
-    program's output tree. `constants` are the arguments, by number, whose values the program holds: numbers, texts, None.
+    program's output tree. `constants` are the arguments that are no tensors, by number: values, or a size.
     """
 
     graph: Graph
@@ -133,11 +133,7 @@ def from_program(
         program.call_spec.in_spec,
         program.call_spec.out_spec,
         sorted((weights.keys() | state.keys()) - used),
-        {
-            i: n.meta.get("val")
-            for i, n in enumerate(users)
-            if not isinstance(n.meta.get("val"), (torch.Tensor, torch.SymInt))
-        },
+        {i: n.meta.get("val") for i, n in enumerate(users) if not isinstance(n.meta.get("val"), torch.Tensor)},
     )
 
 

@@ -32,6 +32,8 @@ def read_inputs(model: Model | GpuModel, files: Sequence[str]) -> dict[str, Any]
     for file in files:
         name, equals, path = file.rpartition("=")
         name = name if equals else next((n for n in names if n not in given), "")
+        if not equals and not name and names:
+            raise click.ClickException(f"{file} is one array too many; inputs are {', '.join(names)}")
         if name not in names:
             raise click.ClickException(f"there is no input '{name or file}'; inputs are {', '.join(names)}")
         try:

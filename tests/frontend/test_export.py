@@ -214,6 +214,15 @@ def test_arguments_that_are_no_tensors_are_part_of_the_code():
     torch.testing.assert_close(nothing(x, float("nan")), x.clamp(min=float("nan")), equal_nan=True)
 
 
+def test_numbers_that_are_sizes_must_be_those():
+    """Such a number was taken from the sizes, whatever the call said."""
+    sizes = ({0: torch.export.Dim("n", max=50)}, torch.export.Dim.DYNAMIC)
+    compiled = lamina.compile(lambda x, k: x.view(k, -1) * k, (torch.ones(3, 8), 3), dynamic_shapes=sizes)
+    torch.testing.assert_close(compiled(torch.ones(5, 8), 5), torch.full((5, 8), 5.0))
+    with pytest.raises(LaminaRuntimeError, match="input 'k' is 6 and must be 3, by the sizes"):
+        compiled(torch.ones(3, 8), 6)
+
+
 def test_wrong_arguments_of_compile_and_export():
     x = torch.ones(8, 3)
     with pytest.raises(TypeError, match=r"args is a tensor; it is a sequence with every argument: \(x,\)"):

@@ -107,6 +107,7 @@ def test_bench(folder):
     [
         (["layer.lamina"], "inputs x are not given; --input NAME=FILE.npy, or --random"),
         (["layer.lamina", "-i", "z=x.npy"], "there is no input 'z'; inputs are x"),
+        (["layer.lamina", "-i", "x.npy", "-i", "x.npy"], "x.npy is one array too many; inputs are x"),
         (["layer.lamina", "--random", "--size", "n=2"], "there is no size 'n'; sizes are batch"),
         (["layer.lamina", "-i", "layer.json"], "is not an array in numpy's .npy format"),
         (["layer.lamina", "-i", "layer.npz"], "is not an array in numpy's .npy format"),
