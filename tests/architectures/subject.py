@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 VOCABULARY, LENGTH, BATCH = 97, 12, 2
 
@@ -21,6 +22,11 @@ class Subject:
     arguments: dict[str, Any]
     call: Callable[..., Any] = field(default=lambda module, **arguments: module(**arguments))
     inside: bool = False
+
+    def to(self, device: str) -> Subject:
+        """The same on `device`."""
+        move = partial(tree_map_only, Tensor, lambda t: t.to(device))
+        return Subject(self.module.to(device), move(self.arguments), self.call, self.inside)
 
 
 Maker = Callable[[], Subject]

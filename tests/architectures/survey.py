@@ -27,15 +27,15 @@ from architectures import WIDER, Subject  # noqa: E402
 from lamina.frontend.stats import COUNTERS  # noqa: E402
 
 
-def survey(name: str) -> dict[str, Any]:
-    """The report of one architecture."""
+def survey(name: str, device: str = "cpu") -> dict[str, Any]:
+    """The report of one architecture on a device."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     COUNTERS.reset()
     report: dict[str, Any] = {"model": name, "verdict": "right", "detail": ""}
     try:
-        subject = WIDER[name]()
+        subject = WIDER[name]().to(device)
     except AttributeError as error:
         return report | {"verdict": "absent", "detail": str(error)}
     with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
