@@ -25,6 +25,8 @@ class Subject:
 
     def to(self, device: str) -> Subject:
         """The same on `device`."""
+        if generation := getattr(self.module, "generation_config", None):
+            generation.disable_compile = True  # by itself, for a static cache on a GPU
         move = partial(tree_map_only, Tensor, lambda t: t.to(device))
         return Subject(self.module.to(device), move(self.arguments), self.call, self.inside)
 

@@ -20,6 +20,8 @@ from architectures import WIDER
 from architectures.survey import survey
 from support.device import Failures
 
+import lamina.frontend.dynamo  # noqa: F401
+
 
 def main() -> None:
     """All of a part."""
