@@ -41,6 +41,8 @@ def check_device(node: fx.Node, device: torch.device) -> None:
     """Raise NotOurs if `node` reads or makes a tensor on another device."""
     for near in (*node.all_input_nodes, node):
         for value in _tensors(near):
+            if near.op == "get_attr" and value.dim() == 0:
+                continue  # a constant
             if value.device != device:
                 raise NotOurs(f"a tensor on {value.device} in a graph for {device}")
 

@@ -29,6 +29,7 @@ from .equal_sizes import unify
 from .hazards import lost_writes, makes_something_of_nothing
 from .higher_order.bodies import compiled_bodies
 from .higher_order.expand import expand
+from .host_constants import fold_host_constants
 from .interpreted import interpret
 from .list_arguments import has_lists, of_lists, take_apart
 from .options import BackendOptions, backend_options
@@ -191,6 +192,7 @@ def build(gm: fx.GraphModule, options: BackendOptions, weights: frozenset[int] =
         return build(body, options).function(boxed=False)
 
     bodies = compiled_bodies(gm, compile_body)
+    fold_host_constants(gm)
     eager = classify(gm)
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     written = {n.args[0] for n in gm.graph.nodes if n.op == "call_function" and compat.is_mutation(n.target)}

@@ -61,9 +61,18 @@ def misaligned() -> None:
 def constants() -> None:
     """Tensors that are made of numbers on the device, in the function."""
     before = dict(stats()["fallback"])
-    f = lambda x: x * torch.tensor([1.0, 2.0, 3.0], device="cuda") + torch.tensor(2, device="cuda")
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x = x * torch.tensor([1.0, 2.0, 3.0], device="cuda") + torch.tensor(2, device="cuda")
+        x = x / torch.tensor(64.0).sqrt() + torch.arange(3).to("cuda") * torch.tensor(0.5)
+        return torch.where(x > 0, x, torch.tensor(torch.finfo(x.dtype).min))
+
     x = torch.randn(5, 3, device="cuda")
     torch.testing.assert_close(torch.compile(f, backend="lamina")(x), f(x))
+    half = torch.randn(4096, device="cuda", dtype=torch.bfloat16)
+    scaled = lambda x: (x * torch.tensor(0.1), x + torch.tensor(0.1), x / torch.tensor(0.3))  # eager rounds no such scalar
+    for made, expected in zip(torch.compile(scaled, backend="lamina")(half), scaled(half)):
+        assert torch.equal(made, expected)
     left = [op for op, found in stats()["fallback"].items() if found != before.get(op)]
     assert not left, f"in eager: {left}"
 
