@@ -17,6 +17,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.strides import row_major
+from .strided_read import strided_read
 
 _ARITH = {
     "arith.addi": lambda a, b: a + b,
@@ -243,12 +244,26 @@ def _expand_shape(op: ir.Operation, shapes: Shapes) -> View | None:
 
 
 def _generic(op: ir.Operation, shapes: Shapes) -> View | None:
-    """A `linalg.generic` that only yields its one input: a permutation or a broadcast."""
+    """A `linalg.generic` that only yields its one input, a permutation or a broadcast; or that reads at strides."""
+    if len(op.operands) == 1:
+        return _as_strided(op, shapes)
     body = op.regions[0].blocks[0]
     last = list(body.operations)[-1]
     if len(op.operands) != 2 or len(list(body.operations)) != 1 or last.operands[0] != body.arguments[0]:
         return None
     return _reindexed(op, shapes)
+
+
+def _as_strided(op: ir.Operation, shapes: Shapes) -> View | None:
+    """A `linalg.generic` without inputs that yields elements of a flat tensor at strides."""
+    shape = _result_shape(op, shapes)
+    read = strided_read(op, len(shape), shapes.dim)
+    source = None if read is None else strided_view(read.source, shapes)
+    if read is None or source is None or None in shape:
+        return None
+    (step,) = source.strides
+    strides = tuple(s * step for s in read.strides)
+    return View(source.base, source.offset + read.offset * step, tuple(shape), strides)  # type: ignore[arg-type]
 
 
 def _reindexed(op: ir.Operation, shapes: Shapes) -> View | None:

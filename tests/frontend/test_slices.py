@@ -48,3 +48,20 @@ def test_size_that_only_the_extent_of_an_input_is():
 def test_strides_of_ones_own_are_compiled():
     check(lambda x: torch.as_strided(x * 2, (3, 2), (1, 2), 1), torch.randn(4, 5))
     assert not COUNTERS.snapshot()["fallback"]
+
+
+def test_products_of_parts_of_one_tensor_of_symbolic_size():
+    """Their strides are no view of dims, since the tensor's length is a symbol: such products were plain loops."""
+
+    def scores(joint):
+        queries, keys, values = joint.permute(2, 0, 3, 1, 4).unbind(0)
+        torch._dynamo.graph_break()
+        return (queries @ keys.mT) * 0.5, keys.mT @ values
+
+    x = torch.randn(2, 7, 3, 4, 5)
+    stats = check(scores, x, dynamic=True, tolerance=1e-4)
+    assert not stats["plain_kernels"] and not stats["failures"]
+    check(
+        lambda x: torch.as_strided(x, (5, 9, 4), (3, 1, 2), 2) @ torch.as_strided(x, (4, 6), (7, 1), 1), torch.randn(60)
+    )
+    assert not COUNTERS.snapshot()["plain_kernels"]

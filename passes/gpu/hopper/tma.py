@@ -118,4 +118,13 @@ def _place(m: Matrix, check: bool = False) -> Any:
         rest = m.offset
         for d in sorted(range(len(strides)), key=lambda d: -strides[d]):  # type: ignore[operator]
             starts[d], rest = divmod(rest, strides[d])  # type: ignore[operator]
+    if check and _overlaps(starts, sizes, strides):
+        return None
     return starts, sizes, strides
+
+
+def _overlaps(starts: list[Dim], sizes: list[Dim], strides: list[Dim]) -> bool:
+    """True if a dimension is known to reach into the next one's stride, as windows that overlap do."""
+    ends = [(s, a + n) for a, n, s in zip(starts, sizes, strides) if n != 1]
+    known = sorted((s, end) for s, end in ends if isinstance(s, int) and isinstance(end, int))
+    return any(end * s > wider for (s, end), (wider, _) in zip(known, known[1:]))
