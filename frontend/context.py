@@ -51,6 +51,7 @@ class Context:
         self.node: fx.Node | None = None
         self.inputs: dict[fx.Node, int] = {}
         self._buffers: set[int] = set()  # inputs whose buffer has a size of its own, which is none of the tensor's
+        self._on_host: set[int] = set()  # values that are constants on the CPU
         self.node_of: list[fx.Node] = []
         self._producer: dict[int, str] = {}  # value -> the op that made it
         self._env: dict[fx.Node, Any] = {}
@@ -85,6 +86,10 @@ class Context:
         made: Any = self.node.meta.get("val") if self.node is not None else None
         tensors = made if isinstance(made, (list, tuple)) else [made]
         return any(isinstance(t, torch.Tensor) and t.is_cuda for t in tensors)
+
+    def is_on_host(self, value: Value) -> bool:
+        """True for a constant on the CPU, which a graph on a GPU may read if it has no dims."""
+        return value.id in self._on_host
 
     def cast(self, value: Value, dtype: str) -> Value:
         """`value` as `dtype`; itself if it is that already."""
@@ -145,6 +150,8 @@ class Context:
         """The value of a tensor node, which becomes an input of the record if no converted node made it."""
         if node not in self._env:
             self._env[node] = self._literal(node) or self._input(node)
+            if node.op == "get_attr" and not node.meta["val"].is_cuda:
+                self._on_host.add(self._env[node].id)
         found = self._env[node]
         if not isinstance(found, Value):
             raise Unsupported("a list of tensors where one is needed")

@@ -1,7 +1,8 @@
 """ATen's pointwise functions of two tensors, or a tensor and a number.
 
-Both operands are promoted to one dtype. Eager multiplies and divides f16 and bf16 by a number or a 0-d tensor in f32,
-without rounding that to 16 bits first; in all other ops the number is rounded like a tensor.
+Both operands are promoted to one dtype. On CPUs eager multiplies and divides f16 and bf16 by a number or a 0-d tensor in f32,
+without rounding that to 16 bits first, and in all other ops the number is rounded like a tensor. On GPUs it adds and subtracts
+numbers so, too, and 0-d tensors that lie on the CPU; those on the GPU are tensors like others.
 """
 
 from __future__ import annotations
@@ -24,11 +25,17 @@ def _register(name: str, function: Callable[..., Any], *forms: str) -> None:
 def arithmetic(c: Any, op: str, x: Any, y: Any, dtype: str | None = None, **attributes: Any) -> Value:
     """`lamina.<op>` of two promoted operands, as `dtype` (by default the promoted one)."""
     common = dtype or result_type(c, (x, y))
-    unrounded = (y,) if op == "div" else (x, y) if op == "mul" else ()
-    if not is_half(common) or all(isinstance(v, Value) and c.type(v).rank for v in unrounded):
+    in_f32 = ("mul", "add", "sub") if c.on_gpu else ("mul",)
+    scalars = (y,) if op == "div" else (x, y) if op in in_f32 else ()
+    if not is_half(common) or not any(_is_unrounded(c, v) for v in scalars):
         return c.op(op, as_value(c, x, common), as_value(c, y, common), **attributes)
     made = c.op(op, as_value(c, x, "f32"), as_value(c, y, "f32"), **attributes)
     return c.cast(made, common)
+
+
+def _is_unrounded(c: Any, v: Any) -> bool:
+    """True for a number, or a 0-d tensor that eager does not round to the dtype of the others."""
+    return not isinstance(v, Value) or (c.is_on_host(v) if c.on_gpu else not c.type(v).rank)
 
 
 def _plain(op: str) -> Any:
@@ -93,7 +100,10 @@ def _sum(c: Any, op: str, x: Any, y: Any, alpha: Any) -> Value:
     if alpha == 1:
         return arithmetic(c, op, x, y, dtype)
     wide = opmath(dtype)
-    a, b, factor = (c.cast(as_value(c, v, dtype), wide) for v in (x, y, alpha))
+    a, b, factor = (
+        as_value(c, v, wide) if c.on_gpu and _is_unrounded(c, v) else c.cast(as_value(c, v, dtype), wide)
+        for v in (x, y, alpha)
+    )
     if not dtypes.is_float(dtype):
         return c.op(op, a, c.op("mul", b, factor))
     return c.cast(c.op("fma", b, factor if op == "add" else c.op("neg", factor), a), dtype)

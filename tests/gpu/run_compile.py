@@ -70,7 +70,11 @@ def constants() -> None:
     x = torch.randn(5, 3, device="cuda")
     torch.testing.assert_close(torch.compile(f, backend="lamina")(x), f(x))
     half = torch.randn(4096, device="cuda", dtype=torch.bfloat16)
-    scaled = lambda x: (x * torch.tensor(0.1), x + torch.tensor(0.1), x / torch.tensor(0.3))  # eager rounds no such scalar
+    scaled = lambda x: (
+        x * torch.tensor(0.1),
+        x + torch.tensor(0.1),
+        x / torch.tensor(0.3),
+    )  # eager rounds no such scalar
     for made, expected in zip(torch.compile(scaled, backend="lamina")(half), scaled(half)):
         assert torch.equal(made, expected)
     left = [op for op, found in stats()["fallback"].items() if found != before.get(op)]
