@@ -51,6 +51,7 @@ GRAPH_PIPELINE = (
     "lamina-repeat-chains",
     "lamina-form-kernels",
     "lamina-outline",
+    "lamina-share-kernels",
     "lamina-reinplace",
 )
 
@@ -108,6 +109,7 @@ def _gpu_options(target: Target) -> dict[str, dict[str, Any] | None]:
         "lamina-split-reductions": None,  # the emitter does
         "lamina-store-by-tokens": {} if attends else None,
         "lamina-split-init": {"stacked": stacks},
+        "lamina-share-kernels": None,  # what starts at a number may be aligned
         "lamina-form-kernels": {"turned": attends, "gpu": True, "stacked": stacks},
         "lamina-reinplace": {"residuals": True},
     }

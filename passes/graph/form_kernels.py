@@ -8,7 +8,8 @@ groups in program order, so that each joins the kernels that produce its operand
 * a reduction or row op (softmax, layer_norm …) joins the pointwise ops that feed it, and reductions over the same rows;
 * on GPUs, a concatenation is a pointwise op, which others of its shape join;
 * what does not share the space but is read by this kernel alone is computed inside it (through views), for products only
-  where their tiles pack the operand (`packed_operands.py`).
+  where their tiles pack the operand (`packed_operands.py`);
+* what alone reads a product in equal parts of its columns joins it, on CPUs (`column_parts.py`).
 
 A kernel has at most one matmul, convolution, attention, concat or direct op, and stays small; kernels never wait for each
 other in a cycle. The rules are in `kernel_rules.py`, spaces in `kernel_spaces.py`, costs in `kernel_costs.py`.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ..registry import register
+from .column_parts import read_in_parts
 from .dataflow import Dataflow, Node, entry_functions, read_function
 from .kernel_costs import WINDOWED
 from .kernel_groups import ROOTS, Group, Groups
@@ -77,6 +79,8 @@ def group_ops(
         if former.uses.is_grouped(node):
             former.place(node)
     former.join_siblings()
+    if not gpu:
+        former.join_parts()
     return former.groups
 
 
@@ -193,6 +197,14 @@ class _Former:
                 group = others[0]
             for v in whole:
                 readers.setdefault((v, group.space), []).append(group)
+
+    # -- products and who reads them in parts -----------------------------------------------------------------
+    def join_parts(self) -> None:
+        """Merge a product with the kernel that alone reads it, in equal parts of its columns."""
+        for product in [g for g in self.groups.alive.values() if g.kind == "matmul"]:
+            reader = read_in_parts(self.rules, product)
+            if reader and self._are_small(product, reader) and self.groups.can_merge(product, reader):
+                self._merge(product, reader)
 
     def _are_siblings(self, a: Group, b: Group) -> bool:
         if a.number not in self.groups.alive or a.rows_only != b.rows_only:

@@ -10,6 +10,7 @@ from ..loops.strided_view import strided_view
 from ..registry import register
 from . import numeric
 from .code import Index
+from .column_parts import PartedMatmul, parts_of_columns
 from .computed import computed_matrix
 from .frame import EmitError, Frame, kernels, open_frame
 from .gemm import grain
@@ -66,6 +67,8 @@ def _product(
         return NarrowMatmul(frame, problem, tile, instruction)
     views = (problem.a_view, problem.b_view)
     stored = {frame.inputs[v.base].dtype if v is not None else "" for v in views}
+    if parts_of_columns(frame, problem) > 1:
+        return PartedMatmul(frame, problem, tile)
     in_pairs = problem.dtype == "bf16" and stored == {"bf16"} and problem.a_view.strides[-1] == 1  # type: ignore[union-attr]
     return Matmul(frame, problem, tile, pairs if in_pairs else None)
 

@@ -17,7 +17,7 @@ from . import numeric
 from .code import Index
 from .frame import Buffer, EmitError, Frame
 from .micro import Tile
-from .values import Lane, Values
+from .values import Lane, Override, Values
 
 
 class Epilogue:
@@ -38,10 +38,11 @@ class Epilogue:
             if dims.product(buffer.shape) != dims.product(self.shape):
                 raise EmitError(f"an output of kernel '{frame.name}' has not the size of its root")
         self.vector = not needs_scalars(frame)
+        self.lanes = tile.width
 
     def emit(self, lead_index: Sequence[Index], first: Index, count: Index, sums: ir.Value, start: Index) -> None:
         """Write columns `first .. first + count` of one row, whose sums start at `sums[start]`."""
-        code, width = self.code, self.tile.width
+        code, width = self.code, self.lanes
         lead = [code.register(f"@m{d}", i) for d, i in enumerate(lead_index)]
         position: Index = 0
         for size, i in zip(self.lead, lead_index):
@@ -62,19 +63,28 @@ class Epilogue:
         code = self.code
         lane = Lane(code, "@n", column, self.columns, lanes)
         index = (*lead, *lane.index)
-        total = code.load(sums, at) if lanes == 1 else code.vload(sums, at, lanes)
-        if self.bias is not None:
-            bias = Values(self.frame, {}, lane).at(self.bias, [index[self.bias_axis]])
-            bias = numeric.convert(code, bias, self.dtype, self.tile.dtype)
-            total = numeric.add(code, total, numeric.spread(code, bias, lanes))
-        result = numeric.convert(code, total, self.tile.dtype, self.dtype)
-        values = Values(self.frame, {self.root.results[0]: lambda _: result}, lane)
+        values = Values(self.frame, {self.root.results[0]: self.root_values(lane, index, sums, at)}, lane)
         for value, buffer in self.outputs:
             out = values.at(value, self._output_index(index, buffer.shape))
             if lanes == 1:
                 code.store(out, buffer.memref, flat)
             else:
                 code.vstore(numeric.spread(code, out, lanes), buffer.memref, flat)
+
+    def root_values(self, lane: Lane, index: Sequence[Dim], sums: ir.Value, at: Index) -> Override:
+        """The root's values at an index that results ask for: here at `index` alone, whose sums start at `sums[at]`."""
+        result = self.root_value(lane, index, sums, at)
+        return lambda _: result
+
+    def root_value(self, lane: Lane, index: Sequence[Dim], sums: ir.Value, at: Index) -> ir.Value:
+        """The root's values at `index`, from their sums."""
+        code, lanes = self.code, lane.width
+        total = code.load(sums, at) if lanes == 1 else code.vload(sums, at, lanes)
+        if self.bias is not None:
+            bias = Values(self.frame, {}, lane).at(self.bias, [index[self.bias_axis]])
+            bias = numeric.convert(code, bias, self.dtype, self.tile.dtype)
+            total = numeric.add(code, total, numeric.spread(code, bias, lanes))
+        return numeric.convert(code, total, self.tile.dtype, self.dtype)
 
     def _output_index(self, index: Sequence[Dim], shape: Sequence[Dim]) -> Sequence[Dim]:
         """The root's index in an output of `shape`, which has the same elements in the same order."""

@@ -116,6 +116,10 @@ class Gemm:
         """Elements of `self.packed`."""
         return self.code.mul(self.k, self.column_block)
 
+    def panel_column(self, item: Item, j: Index) -> Index:
+        """The first column of panel `j` of the item."""
+        return self.code.add(item.column, self.code.mul(j, self.tile.columns))
+
     def first_column(self, first: Index) -> Index:
         """The first column that the panel at column `first` really covers: itself, or fewer columns past the last."""
         return first
@@ -291,7 +295,7 @@ class Gemm:
             self.copy_rows(item)
 
         def panel(j: Index) -> None:
-            first = code.add(item.column, code.mul(j, tile.columns))
+            first = self.panel_column(item, j)
             start = self.first_column(first)
             b = self.b_panel(item, j, start)
             code.loop(item.row, item.row_end, tile.rows, [], lambda m: self.tile_sums(item, m, j, first, start, b))

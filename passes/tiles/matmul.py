@@ -40,12 +40,14 @@ DOT_ROWS = 4  # rows up to which an unpacked B with unit stride along K is read 
 class Matmul(Gemm):
     """One product; `pairs` is an instruction for packed weights by rows."""
 
+    parts = 1  # in which the results read the columns (`column_parts`)
+
     def __init__(self, frame: Frame, problem: Problem, tile: Tile, pairs: Instruction | None = None):
         self.problem = p = problem
         self.panel_vectors = tile.vectors
         self.mode = self.b_mode(frame, tile)
         if self.mode != "pack":
-            tile = _widened(tile, p)
+            tile = _widened(tile, p, self.parts)
         if isinstance(p.m, int):
             tile = fitted(tile, p.m)
         self.pairs = pairs if self.mode == "packed" else None
@@ -54,7 +56,12 @@ class Matmul(Gemm):
         super().__init__(frame, p.dtype, p.batch, p.m, p.k, p.n, tile, **self.blocks(in_place))
         self.packs = self.padded = self.mode == "pack"
         self.a_in_place = in_place
-        self.epilogue = Epilogue(frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
+        self.epilogue = self.make_epilogue(tile)
+
+    def make_epilogue(self, tile: Tile) -> Epilogue:
+        """What writes the results."""
+        p = self.problem
+        return Epilogue(self.frame, p.root, p.dtype, tile, p.lead, (p.n,), p.bias, bias_axis=len(p.lead))
 
     def b_mode(self, frame: Frame, tile: Tile) -> str:
         """Where B comes from: "packed", "rows", "dot" or "pack"."""
@@ -185,11 +192,11 @@ class Matmul(Gemm):
         return [*item.batch, *delinearize(self.code, m, self.problem.rows)]
 
 
-def _widened(tile: Tile, problem: Problem) -> Tile:
+def _widened(tile: Tile, problem: Problem, parts: int) -> Tile:
     """A tile of fewer rows and more panels side by side, for products of few rows: enough sums to hide FMA's latency."""
     m, n = problem.m, problem.n
     if not isinstance(m, int) or m == 0 or m > tile.rows // 2 or not isinstance(n, int):
         return tile
-    panels = -(-n // tile.columns)
+    panels = -(-n // tile.columns) // parts
     group = next(g for g in (4, 2, 1) if g * m <= tile.rows and panels % g == 0)
     return Tile(m, tile.vectors * group, tile.width, tile.dtype)

@@ -18,7 +18,7 @@ EXAMPLES = {
     for name, function in registry.passes().items()
     if (found := _BLOCKS.search(function.__doc__ or "")) and "…" not in "".join(found.groups())
 }
-GRAPH = "allow-tf32 canonicalize channels-last cse dce fold-constants form-kernels keep-f32 lower-to-linalg merge-linears outline pack-convolutions packed-channels-last raise-reshapes recognize-composites reinplace repeat-chains sink-reshapes split-init split-reductions"
+GRAPH = "allow-tf32 canonicalize channels-last cse dce fold-constants form-kernels keep-f32 lower-to-linalg merge-linears outline pack-convolutions packed-channels-last raise-reshapes recognize-composites reinplace repeat-chains share-kernels sink-reshapes split-init split-reductions"
 
 
 @pytest.mark.parametrize("name", [f"lamina-{n}" for n in GRAPH.split()])
