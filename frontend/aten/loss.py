@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .promotion import is_half
 from .registry import Value, aten, require
 from .tensor_math import T
 
@@ -169,17 +170,24 @@ def _position(c: Any, x: T, dim: int) -> T:
     return counts.reshape(*(x.shape[d] if d == dim else 1 for d in range(x.rank) if d != 1))
 
 
-def _logits(c: Any) -> T | None:
-    """What the input is the log-softmax of, if nothing else reads that: then only the rows' logarithms of sums are
-    computed, and no tensor of log-probabilities is written."""
+def _logits(c: Any) -> tuple[T | None, T | None]:
+    """What the input is the log-softmax of, if nothing else reads that, and a narrower tensor that it is a conversion of.
+
+    Then only the rows' logarithms of sums are computed, and no tensor of log-probabilities is written.
+    """
     made = c.node.args[0]
     if getattr(made, "target", None) is not torch.ops.aten._log_softmax.default or len(made.users) != 1:
-        return None
-    z, dim, half_to_float = made.args
+        return None, None
+    z, dim, _ = made.args
     logits = T(c, c.value(z))
-    if half_to_float or logits.dtype not in ("f32", "f64") or logits.rank < 2 or dim % logits.rank != 1:
-        return None
-    return logits
+    return _wide_and_narrow(c, logits, z) if logits.rank > 1 and dim % logits.rank == 1 else (None, None)
+
+
+def _wide_and_narrow(c: Any, logits: T, node: Any) -> tuple[T | None, T | None]:
+    """Logits as eager computes with them, and as they are read at computed places; `node` makes them."""
+    if is_half(logits.dtype):
+        return logits.wide(), logits
+    return (logits, _before_conversion(c, node)) if logits.dtype in ("f32", "f64") else (None, None)
 
 
 def _before_conversion(c: Any, node: Any) -> T | None:
@@ -193,9 +201,7 @@ def _before_conversion(c: Any, node: Any) -> T | None:
 @aten("nll_loss_forward", "nll_loss2d_forward")
 def nll_loss_forward(c: Any, x: Value, target: Value, weight: Value | None, reduction: int, ignore: Any) -> tuple:
     """`-w[t] x[t]`, reduced by the sum of the weights of what is not ignored, which is the second result."""
-    logits = _logits(c)
-    narrow = None if logits is None else _before_conversion(c, c.node.args[0].args[0])
-    return _nll(c, x, target, weight, reduction, ignore, logits, narrow)
+    return _nll(c, x, target, weight, reduction, ignore, *_logits(c))
 
 
 def _nll(
@@ -219,6 +225,7 @@ def _nll(
         total = (logits - top).exp().sum((1,), keepdim=True).log()
         # in eager's order: `total + top` is rounded as coarsely as `top` is
         picked = picked - top.reshape(*y.shape) - total.reshape(*y.shape)
+        picked = picked.to(dtype).to(picked.dtype)  # as the log-softmax would be
     # an ignored -inf must not become NaN through 0 * inf
     loss = y.eq(ignore).where(0.0, -picked if weight is None else -(picked * w))
     if reduction == NONE:
@@ -270,8 +277,9 @@ def cross_entropy_loss(
     label_smoothing: float = 0.0,
 ) -> Value:
     require(label_smoothing == 0 and c.type(target).dtype == "i64", "label smoothing or probabilities as targets")
-    logits = T(c, x)
-    if logits.rank > 1 and logits.dtype in ("f32", "f64"):
-        return _nll(c, x, target, weight, reduction, ignore, logits, _before_conversion(c, c.node.args[0]))[0]
-    log_p = c.op("log_softmax", x, dim=0 if logits.rank == 1 else 1)
+    rank = c.type(x).rank
+    logits, narrow = _wide_and_narrow(c, T(c, x), c.node.args[0]) if rank > 1 else (None, None)
+    if logits is not None:
+        return _nll(c, x, target, weight, reduction, ignore, logits, narrow)[0]
+    log_p = c.op("log_softmax", x, dim=0 if rank == 1 else 1)
     return _nll(c, log_p, target, weight, reduction, ignore)[0]

@@ -29,6 +29,36 @@ def test_no_log_probabilities_are_written(dtype, weighted, monkeypatch):
     assert sum(b["bytes"] for p in programs for b in p.manifest["plan"]["arena"]) < 64 * 200
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("widened", [False, True], ids=["rounded", "in f32"])
+def test_log_probabilities_of_16_bits_round_as_if_they_were_written(dtype, reduction, widened, monkeypatch):
+    logits, target = (4 * torch.randn(512, 300)).to(dtype), torch.randint(0, 300, (512,))
+    target[3] = -100
+    programs = []
+    compiled = launcher.compile_graph
+    monkeypatch.setattr(launcher, "compile_graph", lambda *a: programs.append(compiled(*a)) or programs[-1])
+
+    def loss(x, t):
+        log_p = F.log_softmax(x, -1, dtype=torch.float32 if widened else None)
+        return F.nll_loss(log_p, t, reduction=reduction)
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        made = torch.compile(loss, backend="lamina")(logits, target)
+        expected = loss(logits, target)
+        whole = torch.compile(F.cross_entropy, backend="lamina")(logits, target, reduction=reduction)
+    assert made.dtype == expected.dtype
+    if reduction == "none" and not widened:
+        exact = -F.log_softmax(logits.double(), -1).to(dtype)[torch.arange(512), target.clamp(min=0)]
+        exact[3] = 0
+        assert (made != exact).float().mean() < 0.01  # a sum of exponentials that is off by an ulp of f32
+        assert torch.equal(whole, made)
+        return  # eager's own sums on CPUs are coarser
+    torch.testing.assert_close(made, expected)
+    assert sum(b["bytes"] for p in programs for b in p.manifest["plan"]["arena"]) < 512 * 300
+
+
 def test_ahead_of_time_a_number_for_each_row_is_written():
     class Loss(torch.nn.Module):
         def forward(self, x, t):
