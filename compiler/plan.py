@@ -36,7 +36,7 @@ EXPORTS = (
     "lamina_parallel_torch",
     "lamina_parallel_gomp",
     "lamina_parallel_pool",
-    "lamina_pool_create",
+    "lamina_pool_create_2",
     array_table.ENTRY,
 )
 

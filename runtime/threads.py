@@ -3,11 +3,11 @@
 The first of these that is there:
 
     torch    torch is imported: its own pool, through `torch_parallel_for`; a second pool beside it would fight it
-    gomp     libgomp or libomp of the system
-    pool     pthreads of our own
+    gomp     libgomp or libomp, if the process has loaded it
+    pool     pthreads of our own, in a third of OpenMP's time
 
-In a forked child, torch's and OpenMP's threads are gone and a region would wait for them for ever. Under torch it runs
-serially there (torch's own ops must, too); otherwise on our own pool, started again.
+In a forked child, torch's and OpenMP's threads are gone. Under torch a region runs serially there (torch's own ops must,
+too); otherwise on our own pool, started again.
 `LAMINA_NUM_THREADS` and `LAMINA_THREADS` (README) say otherwise.
 """
 
@@ -38,8 +38,7 @@ _EPOCH = ctypes.c_int64(0)  # counts what makes a context stale; native code rea
 class Provider(NamedTuple):
     """A source of threads: its `lamina_parallel_<name>` in the image, the pointer in `ctx[3]`, the thread count.
 
-    `counter` is the address of `int32_t counter(uint32_t *count)` where the count may change between calls; -1: it may,
-    and native code cannot know.
+    `counter` is the address of `int32_t counter(uint32_t *count)` where calls may change the count; -1: native code cannot know.
     """
 
     name: str
@@ -54,7 +53,7 @@ def _cpus() -> int:
 
 
 def _wanted() -> int:
-    """The number of threads that the environment asks for, or 0. Read once, when the provider is chosen."""
+    """The number of threads that the environment asks for, or 0."""
     text = os.environ.get("LAMINA_NUM_THREADS", "")
     if text and (not text.isdigit() or int(text) < 1):
         raise LaminaRuntimeError(f"LAMINA_NUM_THREADS is '{text}'; give a number of threads, 1 or more")
@@ -78,7 +77,7 @@ def _torch() -> Provider | None:
         fixed = _wanted()
         count = _always(fixed) if fixed else torch.get_num_threads
         counter = 0 if fixed else find_symbol(library, "torch_get_num_threads") or -1
-        # torch before 2.10 lacks the first; the second is then found in the libgomp that torch brings along
+        # torch before 2.10 lacks the first; its libgomp has the second
         for name, symbol in (("torch", "torch_parallel_for"), ("gomp", "GOMP_parallel")):
             address = find_symbol(library, symbol)
             if address:
@@ -86,10 +85,11 @@ def _torch() -> Provider | None:
     return None
 
 
-def _gomp() -> Provider | None:
+def _gomp(loaded: bool = False) -> Provider | None:
+    mode = os.RTLD_NOLOAD if loaded else 0
     for name in ("libgomp.so.1", "libomp.so.5", "libomp.so", "libomp.dylib"):
         try:
-            library = ctypes.CDLL(name)
+            library = ctypes.CDLL(name, mode)
         except OSError:
             continue
         address = find_symbol(library, "GOMP_parallel")
@@ -122,7 +122,7 @@ def _choose() -> Provider:
     name = os.environ.get("LAMINA_THREADS", "")
     if name and name not in _BY_NAME:
         raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}'; choose one of {', '.join(_BY_NAME)}")
-    found = _BY_NAME[name]() if name else _torch() or _gomp() or _own()
+    found = _BY_NAME[name]() if name else _torch() or _gomp(loaded=True) or _own()
     if found is None:
         raise LaminaRuntimeError(f"LAMINA_THREADS is '{name}', which this process does not have; unset it")
     if not _forked or found.name in ("pool", "serial"):
@@ -134,7 +134,7 @@ def _start_pool(image: Image, threads: int) -> int:
     global _pool
     with _lock:
         if not _pool:
-            create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(image.address("lamina_pool_create"))
+            create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(image.address("lamina_pool_create_2"))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(image))  # the pool's threads run its code, for ever
             _pool = create(threads - 1) or 0
         return _pool
@@ -147,7 +147,7 @@ def _after_fork() -> None:
 
 
 def epoch() -> int:
-    """What changes when contexts chosen so far are stale: this process has forked, or a profiler came or went."""
+    """What changes when contexts chosen so far are stale: after a fork, or when a profiler came or went."""
     return _EPOCH.value
 
 
@@ -161,7 +161,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Contexts:
-    """The `ctx` arrays of one image, one for each provider and thread count met so far."""
+    """The `ctx` arrays of one image, for each provider and thread count met so far."""
 
     def __init__(self, image: Image):
         self._image = image
@@ -193,7 +193,7 @@ class Contexts:
 
     def _make(self, source: Provider, count: int) -> _Context:
         user = source.user(self._image, count)
-        name = source.name if user or source.name == "serial" else "serial"  # no pool: no threads could be started
+        name = source.name if user or source.name == "serial" else "serial"  # no threads could be started
         array = _Context()
         array[_VERSION] = ABI
         array[_PARALLEL] = self._image.address(f"lamina_parallel_{name}")

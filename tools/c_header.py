@@ -47,7 +47,7 @@ extern "C" {{
 int32_t lamina_main(void **ctx, void **buffers, const int64_t *dims);
 {declare_init}int32_t lamina_parallel_serial(void **, void *, void **, const int64_t *, int64_t, int64_t);
 int32_t lamina_parallel_pool(void **, void *, void **, const int64_t *, int64_t, int64_t);
-void *lamina_pool_create(int64_t workers);
+void *lamina_pool_create_2(int64_t workers);
 #ifdef __cplusplus
 }}
 #endif
@@ -88,7 +88,7 @@ static inline void lamina_close(lamina_model *model) {{
 static inline int32_t lamina_open(lamina_model *model, const char *artifact, int threads) {{
   static const int64_t weights[] = {{{weight_offsets}}};
   static const int64_t persistent[] = {{{persistent_offsets}}};
-  void *pool = threads > 1 ? lamina_pool_create(threads - 1) : 0;
+  void *pool = threads > 1 ? lamina_pool_create_2(threads - 1) : 0;
   memset(model, 0, sizeof *model);
   model->ctx[0] = (void *)(intptr_t){abi};
   model->ctx[1] = pool ? (void *)(intptr_t)lamina_parallel_pool : (void *)(intptr_t)lamina_parallel_serial;

@@ -12,7 +12,7 @@ or run with one thread, call the body directly. What differs is who calls it:
     lamina_parallel_serial   nobody else
     lamina_parallel_torch    torch's own pool, through `torch_parallel_for` of its C shim (address in `ctx[3]`)
     lamina_parallel_gomp     libgomp or libomp, through `GOMP_parallel` (address in `ctx[3]`)
-    lamina_parallel_pool     pthreads that `lamina_pool_create(workers)` started (pool in `ctx[3]`)
+    lamina_parallel_pool     pthreads that `lamina_pool_create_2(workers)` started (pool in `ctx[3]`)
 """
 
 from __future__ import annotations

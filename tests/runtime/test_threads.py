@@ -173,6 +173,24 @@ def test_our_pool_has_the_threads_asked_for(image, monkeypatch):
     assert len(set(os.listdir("/proc/self/task")) - before) == 3  # threads of other tests may end meanwhile
 
 
+@pytest.mark.parametrize("library", ["", "libgomp.so.1"])
+def test_openmp_is_for_those_who_have_it(library):
+    """Beside OpenMP's threads, which look for work for long, ours would not run; alone, ours are faster."""
+    if library and "gomp" not in PROVIDERS:
+        pytest.skip("no OpenMP here")
+    program = f"""
+import sys
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]!r}
+import ctypes
+if {library!r}:
+    ctypes.CDLL({library!r})
+from lamina.runtime import threads
+print(threads.provider().name)
+"""
+    made = subprocess.run([sys.executable, "-c", program], check=True, timeout=HANG, capture_output=True, text=True)
+    assert made.stdout.strip() == ("gomp" if library else "pool")
+
+
 @pytest.mark.parametrize(
     "variable, value, message",
     [("LAMINA_THREADS", "fibers", "choose one of torch, gomp"), ("LAMINA_NUM_THREADS", "many", "number of threads")],
