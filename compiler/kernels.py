@@ -16,6 +16,7 @@ from mlir import ir
 from ..dialects.mlir_types import python_location
 from ..dialects.record import Location
 from ..passes.dump import file_name
+from ..passes.find_ops import find_ops
 
 PLACEHOLDER = "__kernel__"  # stands for the name while the text is hashed
 
@@ -66,13 +67,9 @@ def kernel_kind(module: ir.Module) -> str:
 
 
 def _rename_launches(module: ir.Module, names: dict[str, str]) -> None:
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "lamina.launch":
-            old = ir.FlatSymbolRefAttr(op.attributes["kernel"]).value
-            op.attributes["kernel"] = ir.FlatSymbolRefAttr.get(names[old], module.context)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for op in find_ops(module.operation, lambda op: op.name == "lamina.launch"):
+        old = ir.FlatSymbolRefAttr(op.attributes["kernel"]).value
+        op.attributes["kernel"] = ir.FlatSymbolRefAttr.get(names[old], module.context)
 
 
 def _places(function: ir.Operation) -> Iterator[Location]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mlir import ir
 
+from ..find_ops import find_ops
 from ..loops.op_builder import comparison
 from ..math.builder import MathBuilder
 from ..registry import register
@@ -23,16 +24,9 @@ def convert_float8(module: ir.Module) -> None:
     Before: `%y = arith.truncf %x : vector<8xf32> to vector<8xf8E4M3FN>`
     After: four `nvvm.convert.f32x2.to.f8x2 %x1, %x0 … : i16 (f8E4M3FN)`, and bitcasts of a `vector<4xi16>`.
     """
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "arith.truncf" and _suits(op.operands[0].type, op.results[0].type):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
+    suits = lambda op: op.name == "arith.truncf" and _suits(op.operands[0].type, op.results[0].type)
     with module.context, ir.Location.unknown():
-        module.operation.walk(visit)
-        for op in found:
+        for op in find_ops(module.operation, suits):
             op.results[0].replace_all_uses_with(_converted(MathBuilder(op), op))
             op.erase()
 

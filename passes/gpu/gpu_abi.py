@@ -12,6 +12,7 @@ from typing import Any
 
 from mlir import ir
 
+from ..find_ops import find_ops
 from ..registry import register
 
 
@@ -81,15 +82,7 @@ def drop_unused(function: ir.Operation) -> None:
 
 def _truncate(kernel: ir.Operation) -> None:
     """`math.trunc` as LLVM's intrinsic: the conversion to nvvm has no pattern for it."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "math.trunc":
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    kernel.walk(visit)
-    for op in found:
+    for op in find_ops(kernel, lambda op: op.name == "math.trunc"):
         made = ir.Operation.create(
             "llvm.intr.trunc",
             results=[op.results[0].type],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects.status import code_of
+from ..find_ops import find_ops
 from ..registry import register
 from .kernel_functions import kernels
 from .loops_builder import LoopsBuilder
@@ -25,15 +26,7 @@ def checks_to_status(module: ir.Module) -> None:
     """
     with module.context, ir.Location.unknown():
         for function in kernels(module):
-            found: list[ir.Operation] = []
-
-            def visit(op: ir.Operation, found: list[ir.Operation] = found) -> ir.WalkResult:
-                if op.name == "cf.assert":
-                    found.append(op.operation)
-                return ir.WalkResult.ADVANCE
-
-            function.walk(visit)
-            for op in found:
+            for op in find_ops(function, lambda op: op.name == "cf.assert"):
                 _store_status(function, op)
 
 

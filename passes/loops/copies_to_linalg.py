@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlir import ir
 
 from ...dialects import dims
+from ..find_ops import find_ops
 from ..registry import register
 from .kernel_functions import kernels
 
@@ -32,15 +33,7 @@ def copies_to_linalg(module: ir.Module) -> None:
 
 
 def _rewrite_buffers(function: ir.Operation) -> None:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in ("memref.copy", "memref.alloc"):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
-    for op in found:
+    for op in find_ops(function, lambda op: op.name in ("memref.copy", "memref.alloc")):
         ip = ir.InsertionPoint(op)
         if op.name == "memref.copy":
             if op.operands[0] != op.operands[1]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlir import ir
 
+from ..find_ops import find_ops
 from ..registry import register
 from .kernel_functions import kernels
 
@@ -27,22 +28,16 @@ def expansions_to_casts(module: ir.Module) -> None:
     """
     with module.context, ir.Location.unknown():
         for function in kernels(module):
-            for op in _expansions(function):
+            for op in find_ops(function, _is_unknown):
                 _replace(op)
 
 
-def _expansions(function: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "memref.expand_shape":
-            result = ir.MemRefType(op.results[0].type)
-            if any(sum(map(result.is_dynamic_dim, group)) > 1 for group in _groups(op)):
-                found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
-    return found
+def _is_unknown(op: ir.Operation) -> bool:
+    """True for an expansion of one size to several that are not known."""
+    if op.name != "memref.expand_shape":
+        return False
+    result = ir.MemRefType(op.results[0].type)
+    return any(sum(map(result.is_dynamic_dim, group)) > 1 for group in _groups(op))
 
 
 def _groups(op: ir.Operation) -> list[list[int]]:

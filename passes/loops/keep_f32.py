@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mlir import ir
 
+from ..find_ops import find_ops
 from ..lane_types import element_of
 from ..registry import register
 
@@ -30,15 +31,7 @@ def keep_f32(module: ir.Module) -> None:
     }
     ```
     """
-    widened: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "arith.extf":
-            widened.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in widened:
+    for op in find_ops(module.operation, lambda op: op.name == "arith.extf"):
         rounding = op.operands[0].owner
         if not isinstance(rounding, (ir.Operation, ir.OpView)) or rounding.operation.name != "arith.truncf":
             continue

@@ -18,21 +18,9 @@ from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.strides import row_major
 from .strided_read import strided_read
+from .tensor_graph import SIZE_ARITH
 
-_ARITH = {
-    "arith.addi": lambda a, b: a + b,
-    "arith.subi": lambda a, b: a - b,
-    "arith.muli": lambda a, b: a * b,
-    "arith.floordivsi": dims.floordiv,
-    "arith.divui": dims.floordiv,
-    "arith.divsi": dims.floordiv,  # sizes and offsets are not negative
-    "arith.remui": dims.mod,
-    "arith.remsi": dims.mod,
-    "arith.ceildivsi": dims.ceildiv,
-    "arith.ceildivui": dims.ceildiv,
-    "arith.minsi": dims.dim_min,
-    "arith.maxsi": dims.dim_max,
-}
+_ARITH = SIZE_ARITH | {"arith.ceildivsi": dims.ceildiv, "arith.ceildivui": dims.ceildiv}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .kernel_functions import strings
 
 DYNAMIC = -(2**63)
 
-# arithmetic on index values that has a meaning as a size expression; sizes are not negative
+# arithmetic on index values that has a meaning as a size expression
 INDEX_ARITH: dict[str, Callable[[Dim, Dim], Dim]] = {
     "arith.addi": lambda a, b: a + b,
     "arith.subi": lambda a, b: a - b,
@@ -28,6 +28,7 @@ INDEX_ARITH: dict[str, Callable[[Dim, Dim], Dim]] = {
     "arith.minsi": dims.dim_min,
     "arith.maxsi": dims.dim_max,
 }
+SIZE_ARITH = INDEX_ARITH | {"arith.divsi": dims.floordiv, "arith.remsi": dims.mod}  # sizes are not negative
 
 
 @dataclass
@@ -118,7 +119,7 @@ class TensorGraph:
             elif op.name == "tensor.dim":
                 axis = self.dim(op.operands[1])
                 result = self.shape(op.operands[0])[axis] if isinstance(axis, int) else None
-            elif op.name in INDEX_ARITH or op.name in ("arith.remsi", "arith.divsi"):
+            elif op.name in SIZE_ARITH:
                 result = self._arith(op)
         self._dims[value] = result
         return result
@@ -129,11 +130,7 @@ class TensorGraph:
         a, b = (self.dim(x) for x in op.operands)
         if a is None or b is None:
             return None
-        if op.name == "arith.divsi":
-            return dims.floordiv(a, b)
-        if op.name == "arith.remsi":
-            return dims.mod(a, b)
-        return INDEX_ARITH[op.name](a, b)
+        return SIZE_ARITH[op.name](a, b)
 
     def sizes(self, static: Sequence[int], dynamic: Sequence[ir.Value]) -> list[Dim]:
         """Mixed static and dynamic sizes (MLIR's `?` is a huge negative number)."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from mlir import ir
 
+from ..find_ops import find_ops
 from ..lane_types import element_of
 from ..registry import register
 from . import erf, exp, log, pow, trig
@@ -32,17 +33,15 @@ def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = Tr
     %n = math.roundeven ... %p = math.fma ... %y = arith.mulf ... : f32
     ```
     """
-    found: list[ir.Operation] = []
 
-    def visit(op: ir.Operation) -> ir.WalkResult:
+    def suits(op: ir.Operation) -> bool:
         kept = op.name.partition(".")[2] in keep
-        if op.name in (*EXPANSIONS, *BOUNDS) and not kept or op.name in HALVES and (halves or _is_of_float8(op)):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
+        return op.name in (*EXPANSIONS, *BOUNDS) and not kept or op.name in HALVES and (halves or _is_of_float8(op))
 
     with module.context, ir.Location.unknown():
-        module.operation.walk(visit)
-        for op in sorted(found, key=lambda op: op.name not in BOUNDS):  # first, while bounds are constants
+        for op in sorted(
+            find_ops(module.operation, suits), key=lambda op: op.name not in BOUNDS
+        ):  # first, while bounds are constants
             if not _expand_with_user(op):
                 _expand(op)
 
