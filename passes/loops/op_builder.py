@@ -13,7 +13,7 @@ from typing import Any
 
 from mlir import ir
 
-from ..lane_types import element_of, like
+from ..lane_types import element_of, like, number
 
 # the numbers that MLIR gives the predicates of comparisons
 _INTEGERS = {name: i for i, name in enumerate("eq ne slt sle sgt sge ult ule ugt uge".split())}
@@ -116,19 +116,7 @@ class OpBuilder:
 
     def number(self, value: float | int, type: ir.Type) -> ir.Attribute:
         """The attribute of a number of `type` (a scalar type, or a vector type for a splat)."""
-        if isinstance(type, ir.VectorType):
-            element = ir.VectorType(type).element_type
-            return ir.DenseElementsAttr.get_splat(type, self.number(value, element))
-        if isinstance(type, (ir.IndexType, ir.IntegerType)):
-            if isinstance(type, ir.IntegerType) and ir.IntegerType(type).width < 64:
-                width = ir.IntegerType(type).width
-                value = (
-                    (int(value) + (1 << (width - 1))) % (1 << width) - (1 << (width - 1)) if width > 1 else int(value)
-                )
-                if width == 1:
-                    return self.attribute("true" if value else "false")
-            return ir.IntegerAttr.get(type, int(value))
-        return ir.FloatAttr.get(type, float(value), loc=self.location)
+        return number(value, type, self.location)
 
     # -- scopes ------------------------------------------------------------------------------------------------
     @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mlir import ir
 
-from ..lane_types import element_of
+from ..lane_types import number
 
 Number = int | float
 _PREDICATES = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13, "uno": 14}
@@ -46,14 +46,7 @@ class MathBuilder:
         type = type or self.f32
         key = (repr(value), str(type))
         if key not in self._constants:
-            element = element_of(type)
-            if isinstance(element, ir.IntegerType):
-                attribute: ir.Attribute = ir.IntegerAttr.get(element, int(value))
-            else:
-                attribute = ir.FloatAttr.get(element, float(value))
-            if isinstance(type, ir.VectorType):
-                attribute = ir.DenseElementsAttr.get_splat(type, attribute)
-            self._constants[key] = self.op("arith.constant", (), type, value=attribute)
+            self._constants[key] = self.op("arith.constant", (), type, value=number(value, type, self.location))
         return self._constants[key]
 
     def value(self, x: ir.Value | Number, like: ir.Value | None = None) -> ir.Value:

@@ -19,7 +19,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dim_fold import fold
 from ...dialects.dims import Dim
-from ..lane_types import element_of
+from ..lane_types import number
 from ..loops.op_builder import comparison
 
 Index = int | ir.Value
@@ -47,15 +47,8 @@ class Code:
         """A scalar, or a splat where `type` is a vector; made once, in the entry block."""
         key = (str(value), str(type))
         if key not in self._constants:
-            element = element_of(type)
-            if isinstance(element, ir.FloatType):
-                attribute: ir.Attribute = ir.FloatAttr.get(element, float(value))
-            else:
-                attribute = ir.IntegerAttr.get(element, int(value))
-            if isinstance(type, ir.VectorType):
-                attribute = ir.DenseElementsAttr.get_splat(type, attribute)
             with ir.InsertionPoint.at_block_begin(self.entry):
-                self._constants[key] = self.op("arith.constant", [type], [], value=attribute)
+                self._constants[key] = self.op("arith.constant", [type], [], value=number(value, type))
         return self._constants[key]
 
     def value(self, x: Index) -> ir.Value:
