@@ -59,10 +59,6 @@ def _apply(data: bytearray, offset: int, type: int, value: int, place: int) -> N
     struct.pack_into("<I", data, offset, word)
 
 
-def _relax(data: bytearray, offset: int, type: int) -> int | None:
-    return None
-
-
 AARCH64 = Machine(
     name="AArch64",
     number=183,
@@ -75,5 +71,4 @@ AARCH64 = Machine(
     stub_size=16,
     stub=_stub,
     apply=_apply,
-    relax=_relax,
 )

@@ -40,10 +40,6 @@ def _apply(data: bytearray, offset: int, type: int, value: int, place: int) -> N
         raise LinkError(f"AMDGPU relocation type {type}")
 
 
-def _relax(data: bytearray, offset: int, type: int) -> int | None:
-    return None
-
-
 AMDGPU = Machine(
     name="AMDGPU",
     number=224,
@@ -56,6 +52,5 @@ AMDGPU = Machine(
     stub_size=0,
     stub=_stub,
     apply=_apply,
-    relax=_relax,
     notes=True,
 )

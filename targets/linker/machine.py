@@ -26,7 +26,8 @@ class Machine:
     stub_size: int
     stub: Callable[[int, int], bytes]  # (address of the stub, address of its GOT slot) -> code
     apply: Callable[[bytearray, int, int, int, int], None]  # (data, offset, type, value, P): patch one place
-    relax: Callable[[bytearray, int, int], int | None]  # (data, offset, type): avoid a GOT load; the new type or None
+    # (data, offset, type): avoid a GOT load; the new type or None
+    relax: Callable[[bytearray, int, int], int | None] = lambda data, offset, type: None
     high: frozenset[int] = frozenset()  # types of the first of two instructions that make an address ...
     low: frozenset[int] = frozenset()  # ... and of the second: its symbol is the label of the first
     notes: bool = False  # the loader reads the objects' notes

@@ -86,10 +86,6 @@ _ONE_WORD = {
 }
 
 
-def _relax(data: bytearray, offset: int, type: int) -> int | None:
-    return None
-
-
 RISCV64 = Machine(
     name="RISC-V",
     number=243,
@@ -102,7 +98,6 @@ RISCV64 = Machine(
     stub_size=16,
     stub=_stub,
     apply=_apply,
-    relax=_relax,
     high=frozenset((R_GOT_HI20, R_PCREL_HI20)),
     low=frozenset((R_PCREL_LO12_I, R_PCREL_LO12_S)),
 )
