@@ -27,7 +27,8 @@ from .solve import triangular_solve
 from .sort import sort
 from .topk import topk
 
-EMITTERS: dict[str, Callable[[DirectKernel], tuple[Dim, Dim]]] = {
+Emitter = Callable[[DirectKernel], tuple[Dim, Dim]]
+EMITTERS: dict[str, Emitter] = {
     f.__name__: f
     for f in (
         cummax,
@@ -65,12 +66,22 @@ def emit_direct(module: ir.Module) -> None:
     """
     with module.context, ir.Location.unknown():
         for op in kernels(module):
-            roots = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name.startswith("lamina.")]
-            if not roots:
+            found = find_root(op, "direct emitter for")
+            if found is None:
                 emit_loops(module)
                 return
-            cls = op_class(roots[0])
-            if len(roots) != 1 or cls is None or cls.name not in EMITTERS:
-                raise NotImplementedError(f"no direct emitter for {', '.join(r.name for r in roots)}")
-            kernel = DirectKernel(TensorGraph(op), roots[0])
-            kernel.close(*EMITTERS[cls.name](kernel))
+            root, emit = found
+            kernel = DirectKernel(TensorGraph(op), root)
+            kernel.close(*emit(kernel))
+
+
+def find_root(kernel: ir.Operation, missing: str) -> tuple[ir.Operation, Emitter] | None:
+    """The direct op of a kernel and what emits it; None if it was lowered to linalg after all. `missing`: what there is none of."""
+    ops = kernel.regions[0].blocks[0].operations
+    roots = [o.operation for o in ops if o.operation.name.startswith("lamina.")]
+    if not roots:
+        return None
+    cls = op_class(roots[0])
+    if len(roots) != 1 or cls is None or cls.name not in EMITTERS:
+        raise NotImplementedError(f"no {missing} {', '.join(r.name for r in roots)}")
+    return roots[0], EMITTERS[cls.name]

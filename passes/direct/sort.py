@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...dialects.dims import Dim, ceildiv, dim_min, product
+from ...dialects.dims import Dim, ceildiv, dim_min
 from ..linalg.scalar_core import Scalar
 from .kernel import DirectKernel, around, grain
-from .keys import entry, entry_dtypes, entry_position, insert_entry, load_entry, put_entry
+from .keys import entry, entry_dtypes, insert_entry, load_entry, put_entry
+from .ranked_rows import RankedRows
 
 RUN = 8  # elements per insertion-sorted run
 
@@ -20,30 +21,17 @@ def sort(k: DirectKernel) -> tuple[Dim, Dim]:
 
 def sort_rows(k: DirectKernel, descending: bool, kept: Dim) -> tuple[Dim, Dim]:
     """Sort every row along `dim` and store the first `kept` elements and where they were."""
-    x = k.operands["x"]
-    before, n, after = around(k.shape(x), k.attributes["dim"])
-    rows = product(before) * product(after)
+    rows = RankedRows(k)
+    n = rows.length
     # two halves of n entries each: merges go from one to the other
-    arrays = [k.scratch(2 * n, d) for d in entry_dtypes(k.dtype(x))]
-    with k.loop(rows, k.begin, k.end) as row:
-        outer, inner = k.ranges.delinearize(row, (product(before), product(after)))
-        front, back = k.ranges.delinearize(outer, before), k.ranges.delinearize(inner, after)
-
-        def index(i: Dim) -> tuple[Dim, ...]:
-            return (*front, i, *back) if k.shape(x) else ()
-
+    arrays = [k.scratch(2 * n, d) for d in entry_dtypes(k.dtype(k.operands["x"]))]
+    with rows.each():
         with k.loop(n) as i:
-            element = k.read(x, index(i))
-            put_entry(k, arrays, i, entry(k.s, element, Scalar(k.b.dim(i), "index"), descending))
+            put_entry(k, arrays, i, entry(k.s, rows.read(i), Scalar(k.b.dim(i), "index"), descending))
         _sort_runs(k, arrays, n)
         source = _merge_runs(k, arrays, n)
-        with k.loop(kept) as i:
-            at = entry_position(k.s, load_entry(k, arrays, source + i))
-            flat = (outer * kept + i) * product(after) + inner
-            k.store("indices", flat, k.s.cast(at, "i64"))
-            if k.outputs["values"]:
-                k.store("values", flat, k.read(x, index(k.b.bind_fresh(at.value))))
-    return rows, grain(n * 64)
+        rows.store(arrays, source, kept)
+    return rows.count, grain(n * 64)
 
 
 def _sort_runs(k: DirectKernel, arrays: Sequence, n: Dim) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from mlir import ir
 
-from ...dialects.dims import Dim, ceildiv, dim_min, product
+from ...dialects.dims import Dim, ceildiv, dim_min
 from ..linalg.scalar_core import Scalar
-from .kernel import DirectKernel, around, grain
-from .keys import entry, entry_dtypes, entry_key, entry_position, insert_entry, is_packed, load_entry, order_key
+from .kernel import DirectKernel, grain
+from .keys import entry, entry_dtypes, entry_key, insert_entry, is_packed, load_entry, order_key
+from .ranked_rows import RankedRows
 from .sort import sort_rows
 
 # An insertion into a list of k moves k / 2 entries, and about k ln(n / k) of n random elements are inserted.
@@ -22,51 +23,37 @@ def topk(k: DirectKernel) -> tuple[Dim, Dim]:
     kept, largest = k.attributes["k"], bool(k.attributes["largest"])
     if kept > LONGEST_LIST:
         return sort_rows(k, largest, kept)
-    x = k.operands["x"]
-    before, n, after = around(k.shape(x), k.attributes["dim"])
-    rows = product(before) * product(after)
-    arrays = [k.scratch(max(kept, 1), d) for d in entry_dtypes(k.dtype(x))]
-    with k.loop(rows, k.begin, k.end) as row:
-        outer, inner = k.ranges.delinearize(row, (product(before), product(after)))
-        front, back = k.ranges.delinearize(outer, before), k.ranges.delinearize(inner, after)
-
-        def index(i: Dim) -> tuple[Dim, ...]:
-            return (*front, i, *back) if k.shape(x) else ()
+    rows = RankedRows(k)
+    n = rows.length
+    arrays = [k.scratch(max(kept, 1), d) for d in entry_dtypes(k.dtype(k.operands["x"]))]
+    with rows.each():
 
         def insert(i: Dim, last: Scalar) -> None:
-            new = entry(k.s, k.read(x, index(i)), Scalar(k.b.dim(i), "index"), largest)
-            insert_entry(k, arrays, 0, last, new)
+            insert_entry(k, arrays, 0, last, entry(k.s, rows.read(i), Scalar(k.b.dim(i), "index"), largest))
 
         with k.loop(kept) as i:
             insert(i, Scalar(k.b.dim(i), "index"))
         if kept:
-            _improve(k, arrays, n, kept, largest, index, insert)
-        with k.loop(kept) as i:
-            at = entry_position(k.s, load_entry(k, arrays, i))
-            flat = (outer * kept + i) * product(after) + inner
-            k.store("indices", flat, k.s.cast(at, "i64"))
-            if k.outputs["values"]:
-                k.store("values", flat, k.read(x, index(k.b.bind_fresh(at.value))))
-    return rows, grain(n * 2)
+            _improve(rows, arrays, kept, largest, insert)
+        rows.store(arrays, 0, kept)
+    return rows.count, grain(n * 2)
 
 
 def _improve(
-    k: DirectKernel,
+    rows: RankedRows,
     arrays: Sequence[ir.Value],
-    n: Dim,
     kept: int,
     largest: bool,
-    index: Callable[[Dim], tuple[Dim, ...]],
     insert: Callable[[Dim, Scalar], None],
 ) -> None:
     """Take what is better than the worst entry kept, from element `kept` on.
 
     A block is looked at closely only if the smallest of its keys is better, which a vectorised loop finds out.
     """
-    x, b = k.operands["x"], k.b
+    k, b, n = rows.k, rows.k.b, rows.length
 
     def key(at: Dim) -> Scalar:
-        return order_key(k.s, k.read(x, index(at)), largest)
+        return order_key(k.s, rows.read(at), largest)
 
     def worst() -> Scalar:
         return entry_key(k.s, load_entry(k, arrays, kept - 1))
@@ -78,7 +65,7 @@ def _improve(
         def smaller(i: Dim, best: Scalar, first: Dim = first) -> list[Scalar]:
             return [k.s.minimum(best, key(b.bind_fresh(b.dim(first + i))))]
 
-        unsigned = "u32" if is_packed(k.dtype(x)) else "u64"
+        unsigned = "u32" if is_packed(k.dtype(k.operands["x"])) else "u64"
         (best,) = k.fold(length, [k.s.const(-1, unsigned)], smaller)
 
         def look_closely(first: Dim = first, length: Dim = length) -> None:

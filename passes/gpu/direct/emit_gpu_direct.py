@@ -8,16 +8,13 @@ and cumprod (`scan`), topk of short rows (`top_rows`) and of up to 256 elements 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ....dialects.dtypes import DTYPES
-from ....dialects.mlir_ops import op_class
 from ....dialects.status import code_of
-from ...direct.emit_direct import EMITTERS
+from ...direct.emit_direct import Emitter, find_root
 from ...direct.kernel import DirectKernel
 from ...loops.evaluate import Evaluator
 from ...loops.kernel_functions import kernels, strings
@@ -54,29 +51,27 @@ def emit_gpu_direct(module: ir.Module) -> None:
     """
     with module.context, ir.Location.unknown():
         for op in kernels(module):
-            roots = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name.startswith("lamina.")]
-            if not roots:
-                emit_gpu_loops(module)  # the root was lowered to linalg after all
+            found = find_root(op, "GPU form of")
+            if found is None:
+                emit_gpu_loops(module)
                 return
-            cls = op_class(roots[0])
-            if len(roots) != 1 or cls is None or cls.name not in EMITTERS:
-                raise NotImplementedError(f"no GPU form of {', '.join(r.name for r in roots)}")
+            root, emit = found
             graph = TensorGraph(op)
             for result, shape in zip(graph.results, ir.ArrayAttr(op.attributes["lamina.result_dims"])):
                 graph.declare(result, [dims.parse(d) for d in strings(shape)])
             kernel = GpuKernel(graph)
-            if scan := scan_stage(roots[0], graph.shape(roots[0].operands[0])):
-                scan(kernel, roots[0]).emit()
-            elif updates := writes_updates(roots[0]):
-                updates(kernel, roots[0]).emit()
-            elif adds_rows(graph, roots[0]):
-                AddedRows(kernel, roots[0]).emit()
-            elif takes_rows(graph, roots[0]):
-                TopRows(kernel, roots[0]).emit()
-            elif takes_long(graph, roots[0]):
-                TopLongRows(kernel, roots[0]).emit()
+            if scan := scan_stage(root, graph.shape(root.operands[0])):
+                scan(kernel, root).emit()
+            elif updates := writes_updates(root):
+                updates(kernel, root).emit()
+            elif adds_rows(graph, root):
+                AddedRows(kernel, root).emit()
+            elif takes_rows(graph, root):
+                TopRows(kernel, root).emit()
+            elif takes_long(graph, root):
+                TopLongRows(kernel, root).emit()
             else:
-                _emit_items(kernel, roots[0], EMITTERS[cls.name])
+                _emit_items(kernel, root, emit)
             kernel.finish()
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
 
@@ -111,7 +106,7 @@ class _Items(DirectKernel):
         return b.value("memref.view", (whole, shift, b.dim(count)), part)
 
 
-def _emit_items(kernel: GpuKernel, root: ir.Operation, emit: Callable[[DirectKernel], tuple[Dim, Dim]]) -> None:
+def _emit_items(kernel: GpuKernel, root: ir.Operation, emit: Emitter) -> None:
     """A stage of the CPU's form, as `emit` writes it."""
     kernel.index_bits = 64  # buffers are compared by address
     direct = _Items(kernel.graph, root)
