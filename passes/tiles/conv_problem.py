@@ -9,11 +9,12 @@ from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..conv_window import Window, windows_of
 from ..loops.strided_view import View, merge, strided_view
 from . import numeric
 from .code import Index, delinearize
 from .frame import EmitError, Frame
-from .patch import Read, Window
+from .patch import Read
 from .problem import operand_shape
 from .values import Lane, Values
 
@@ -88,13 +89,13 @@ def read_few_positions(frame: Frame, least: int) -> FewProblem | None:
         return None
     x, w = root.operands[0], root.operands[1]
     x_shape, w_shape = operand_shape(frame, x), operand_shape(frame, w)
-    stride, padding, dilation = (_ints(root, name) for name in ("stride", "padding", "dilation"))
     windows = []
-    for size, kernel, s, p, d in zip(x_shape[2:], w_shape[2:], stride, padding, dilation):
-        positions = dims.floordiv(size + 2 * p - (kernel - 1) * d - 1, s) + 1
-        if not isinstance(positions, int):
+    for window in windows_of(root, x_shape[2:], w_shape[2:]):
+        if not isinstance(window.out, int):
             return None
-        windows.append(Window(size, kernel, positions, d, p, s))
+        # positions and taps change places, and so do stride and dilation
+        other = replace(window, out=window.kernel, kernel=window.out, stride=window.dilation, dilation=window.stride)
+        windows.append(other)
     count = math.prod(w.kernel for w in windows)
     images, k, outputs, groups = x_shape[0], dims.product(w_shape[1:]), w_shape[0], _int(root, "groups")
     if not isinstance(outputs, int):
@@ -138,12 +139,6 @@ def read_conv(frame: Frame) -> ConvProblem:
     channels, outputs, kernel = x_shape[1], w_shape[0], [k for k in w_shape[2:] if isinstance(k, int)]
     if not isinstance(channels, int) or not isinstance(outputs, int) or len(kernel) < len(w_shape) - 2:
         raise EmitError(f"kernel '{frame.name}' has symbolic channels or kernel sizes")
-    stride, padding, dilation = (_ints(root, name) for name in ("stride", "padding", "dilation"))
-    windows = []
-    for d, size in enumerate(x_shape[2:]):
-        reach = (kernel[d] - 1) * dilation[d] + 1
-        out = dims.floordiv(size + 2 * padding[d] - reach, stride[d]) + 1
-        windows.append(Window(size, out, kernel[d], stride[d], padding[d], dilation[d]))
     return ConvProblem(
         root=root,
         x=x,
@@ -154,7 +149,7 @@ def read_conv(frame: Frame) -> ConvProblem:
         in_channels=channels,
         out_channels=outputs,
         groups=1 if packed else _int(root, "groups"),
-        windows=tuple(windows),
+        windows=windows_of(root, x_shape[2:], kernel),
         x_view=strided_view(x, frame.shapes),
         w_view=strided_view(w, frame.shapes),
         panel=ir.RankedTensorType(w.type).shape[-1] if packed else 0,
@@ -167,11 +162,7 @@ def _read_last(frame: Frame, root: ir.Operation) -> ConvProblem:
     batch, *sizes, channels = operand_shape(frame, x)
     if not isinstance(channels, int):
         raise EmitError(f"kernel '{frame.name}' has symbolic channels")
-    windows = []
-    names = ("kernel", "stride", "padding", "dilation")
-    for size, k, s, p, d in zip(sizes, *(_ints(root, name) for name in names)):
-        out = dims.floordiv(size + 2 * p - (k - 1) * d - 1, s) + 1
-        windows.append(Window(size, out, k, s, p, d))
+    windows = windows_of(root, sizes, _ints(root, "kernel"))
     view = strided_view(x, frame.shapes)
     if view is not None:
         front, *others = view.strides

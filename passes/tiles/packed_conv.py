@@ -22,6 +22,7 @@ from mlir import ir
 from ...dialects import dims
 from ...dialects.dims import Dim
 from ...dialects.dtypes import DTYPES
+from ..conv_window import Window
 from . import numeric
 from .blocks import block_size, divides
 from .code import Code, Index, delinearize
@@ -31,7 +32,7 @@ from .fetch import fetching
 from .frame import EmitError, Frame
 from .gemm import FEW_ITEMS, Gemm, Item
 from .micro import Panel, Rows, Tile, fitted, multiply_by_table
-from .patch import Patch, Taps, Window
+from .patch import Patch, Taps
 from .transpose import transpose
 
 POSITION_BLOCK = 144  # positions of an item, at most: neighbouring items copy the same borders of patches

@@ -9,37 +9,15 @@ consecutive output columns lies side by side whatever the stride.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from mlir import ir
 
 from ...dialects import dims
 from ...dialects.dims import Dim
+from ..conv_window import Window
 from .code import Code, Index
 
 Read = Callable[[Index, list[Index], int], ir.Value]  # channel, position, lanes: one element, or lanes of the last dim
-
-
-@dataclass(frozen=True)
-class Window:
-    """The geometry of one spatial dim."""
-
-    size: Dim  # of the input
-    out: Dim
-    kernel: int
-    stride: int
-    padding: int
-    dilation: int
-
-    @property
-    def reach(self) -> int:
-        """Input positions that one output position spans."""
-        return (self.kernel - 1) * self.dilation + 1
-
-    @property
-    def padded(self) -> Dim:
-        """Input positions, from the first one on, that all output positions span."""
-        return (self.out - 1) * self.stride + self.reach
 
 
 class Taps:

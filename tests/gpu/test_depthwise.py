@@ -9,7 +9,7 @@ from support.tile_kernels import kernel, tensor
 
 from lamina.dialects.families.depthwise_conv import DepthwiseConv
 from lamina.dialects.mlir_context import context
-from lamina.passes.gpu.matmul.conv_product import Window
+from lamina.passes.conv_window import Window
 from lamina.passes.gpu.matmul.depthwise import MOST_RUN, best_run
 from lamina.passes.pass_manager import run
 

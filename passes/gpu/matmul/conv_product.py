@@ -22,22 +22,11 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...conv_window import Window, windows_of
 from ...loops.evaluate_walk import Walk
 from ...loops.strided_view import Shapes, strided_view
 from ...loops.tensor_graph import TensorGraph
 from .problem import Product, Side, Strides
-
-
-@dataclass(frozen=True)
-class Window:
-    """One spatial dimension."""
-
-    size: Dim
-    out: Dim
-    kernel: int
-    stride: int
-    padding: int
-    dilation: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,16 +120,6 @@ def taps_first(product: Product) -> Product:
     )
 
 
-def _windows(root: ir.Operation, sizes: Sequence[Dim], kernel: Sequence[Dim]) -> tuple[Window, ...]:
-    stride, padding, dilation = (
-        list(ir.DenseI64ArrayAttr(root.attributes[name])) for name in ("stride", "padding", "dilation")
-    )
-    return tuple(
-        Window(n, dims.floordiv(n + 2 * p - (t - 1) * d - 1, s) + 1, t, s, p, d)  # type: ignore[operator, arg-type]
-        for n, t, s, p, d in zip(sizes, kernel, stride, padding, dilation)
-    )
-
-
 def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product:
     """The product of a kernel whose root is `lamina.conv`; NotImplementedError for what has no such form."""
     if ir.BoolAttr(root.attributes["transposed"]).value:
@@ -151,7 +130,7 @@ def read_conv(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -> Product
     if not all(isinstance(n, int) for n in w_shape):
         raise NotImplementedError("a convolution with symbolic channels or kernel sizes")
     outputs, channels, *kernel = w_shape
-    windows = _windows(root, x_shape[2:], kernel)
+    windows = windows_of(root, x_shape[2:], kernel)
     rank = len(x_shape)
     space = tuple(range(2, rank))
     each = outputs // groups  # type: ignore[operator]
@@ -189,7 +168,7 @@ def read_channels_last(graph: TensorGraph, root: ir.Operation, shapes: Shapes) -
         (*kernel, outputs), channels, own = w_shape, 1, len(w_shape) - 1
     else:
         (outputs, *kernel, _), own = w_shape, 0
-    windows, space = _windows(root, sizes, kernel), tuple(d for d in range(len(w_shape)) if d != own)
+    windows, space = windows_of(root, sizes, kernel), tuple(d for d in range(len(w_shape)) if d != own)
     product = Product(
         root=root,
         a=PatchRows(x, (), (), (), strided_view(x, shapes), groups=1, channels=channels, windows=windows),  # type: ignore[arg-type]

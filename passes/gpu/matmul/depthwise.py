@@ -17,11 +17,12 @@ from mlir import ir
 
 from ....dialects import dims
 from ....dialects.dims import Dim
+from ...conv_window import Window
 from ...loops.index_algebra import Ranges
 from ..gpu_kernel import GpuKernel, element_bytes
 from ..lane_places import divisible
 from ..thread_values import ThreadValues
-from .conv_product import PatchRows, Window
+from .conv_product import PatchRows
 from .outputs import Outputs
 from .problem import Product
 

@@ -23,13 +23,14 @@ from ....dialects import dims
 from ....dialects.dims import Dim
 from ....dialects.families.channels_last_conv import REACH, windows_fit
 from ....dialects.strides import row_major
+from ...conv_window import Window
 from ...loops.index_algebra import Ranges
 from ...loops.strided_view import View
 from ..gpu_kernel import GpuStage
 from ..hopper.tma import ALIGN_BYTES
 from ..hopper.wgmma import ROW_BYTES
 from ..lane_places import divisible
-from .conv_product import PatchRows, Window
+from .conv_product import PatchRows
 from .problem import Product
 
 BYTES = 2  # of an element
