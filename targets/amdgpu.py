@@ -18,7 +18,7 @@ def pipeline(target: Target, kind: str, plain: bool) -> tuple[str, ...]:
     """The steps for a kernel of `kind`; TargetError for a kind without a GPU emitter."""
     assert isinstance(target, AmdgpuTarget)
     if is_direct(kind):
-        return ("lamina-emit-gpu-direct", EXPAND, *_to_rocdl(target.cpu))
+        return (f"lamina-emit-gpu-direct{{wave={target.wave} ballot=rocdl.ballot}}", EXPAND, *_to_rocdl(target.cpu))
     if kind in KINDS or plain:
         return (f"lamina-emit-gpu-loops{{wave={target.wave}}}", EXPAND, *_to_rocdl(target.cpu))
     if kind in ("matmul", "conv"):

@@ -40,7 +40,8 @@ class GpuKernel:
     i32 of a wave's lanes, if the machine has them;
     `stream`: loads may say that caches need not keep what they read (streamed_loads.py); `aligned`: vectors are loaded
     from multiples of their size only (unaligned_loads.py); `clusters`: blocks may share their shared memories
-    (hopper/cluster.py); `overlaps`: a launch may begin before the one before it has ended (overlap_launches.py).
+    (hopper/cluster.py); `overlaps`: a launch may begin before the one before it has ended (overlap_launches.py);
+    `ballot`: the op by which lanes vote (llvm_ops.py).
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class GpuKernel:
         aligned: bool = False,
         clusters: bool = False,
         overlaps: bool = False,
+        ballot: str = "",
     ):
         self.graph, self.wave, self.stream, self.aligned = graph, wave, stream, aligned
+        self.ballot = ballot
         self.clusters, self.overlaps = clusters, overlaps
         self.divide, self.exp2, self.largest = divide, exp2, largest
         self.rough = summed_exponents(graph) if exp2 else set()  # what `exp2` of a rounded exponent will do for

@@ -1,4 +1,4 @@
-"""Ops of LLVM's and NVIDIA's dialects that several emitters write: addresses in bytes, inline assembly, the wait for a launch."""
+"""Ops of LLVM's and the vendors' dialects that several emitters write: addresses in bytes, inline assembly, votes, the wait for a launch."""
 
 from __future__ import annotations
 
@@ -44,3 +44,12 @@ def inline_assembly(
 def wait_for_launch(b: OpBuilder) -> None:
     """Wait until the launch before has ended, here and not at the start of the kernel (overlap_launches.py)."""
     b.op("nvvm.griddepcontrol", (), attributes={"kind": b.attribute("#nvvm<grid_dep_action wait>")})
+
+
+def ballot(b: OpBuilder, op: str, wave: int, holds: ir.Value) -> ir.Value:
+    """A word of a bit for each of `wave` lanes, all of which are here: whether it `holds` there, by the vote of a vendor's dialect."""
+    word = ir.IntegerType.get_signless(wave)
+    if op == "nvvm.vote.sync":
+        kind = b.attribute("#nvvm<vote_sync_kind ballot>")
+        return b.value(op, (b.constant(-1, b.i32), holds), word, kind=kind)
+    return b.value(op, (holds,), word)

@@ -22,6 +22,9 @@ CASES = {
     "runs_that_end_with_a_chunk": ("f32", 5, (16,), [4] * 32 + [0] * 64 + [2] * 31 + [3]),
     "several_tiles": ("f32", 70, (5,), [i * i % 61 for i in range(2500)]),
     "tiles_of_one_row": ("f32", 3, (4,), [2] * 1030 + [0] * 1100),
+    "two_digits": ("f32", 1000, (4,), [i * i * 7919 % 1000 for i in range(1500)]),
+    "one_update": ("f32", 300, (8,), [299]),
+    "one_row_of_tiles": ("f32", 1, (4,), [0] * 1500),
     "from_the_end": ("f64", 7, (3,), [-1, 6, -7, 0] * 20),
     "many_columns": ("bf16", 6, (3000,), [5, 0, 5, 2] * 10),
     "no_update": ("f32", 6, (4,), []),
@@ -49,6 +52,27 @@ def test_sums_are_those_of_all_updates(case, monkeypatch):
     expected = x.astype(np.float64)
     np.add.at(expected, index, value.astype(np.float64))
     np.testing.assert_array_equal(made.astype(np.float64), expected.astype(made.dtype).astype(np.float64))
+
+
+@pytest.mark.parametrize("count, rows", [(100, 7), (3000, 400)])
+def test_the_order_of_sums(count, rows, monkeypatch):
+    """Of each 32 updates in order of rows, those of a row in their own order; then such parts of a row; then the old value."""
+    rng = np.random.default_rng(0)
+    x, value = (rng.standard_normal((n, 8)).astype(np.float32) for n in (rows, count))
+    index = rng.integers(0, rows, count)
+    (made,) = run_on_fake(graph_of(x, value, index), [x, value, index], monkeypatch)
+    order = np.argsort(index, kind="stable")
+    sums: dict[int, list[np.ndarray]] = {}
+    for first in range(0, count, 32):
+        parts: dict[int, np.ndarray] = {}
+        for t in order[first : first + 32]:
+            parts[index[t]] = parts[index[t]] + value[t] if index[t] in parts else value[t]
+        for row, part in parts.items():
+            sums.setdefault(row, []).append(part)
+    expected = x.copy()
+    for row, summed in sums.items():
+        expected[row] += sum(summed[1:], summed[0])
+    np.testing.assert_array_equal(made, expected)
 
 
 def test_an_index_of_two_dims_and_a_value_that_is_stretched(monkeypatch):
@@ -113,12 +137,12 @@ def test_rows_out_of_range_are_an_error(monkeypatch):
 
 
 @pytest.mark.parametrize("rows, width", [(1000, 32), (1 << 20, 64)])
-def test_keys_have_the_width_they_need(rows, width):
+def test_words_have_the_width_they_need(rows, width):
     graph = Graph()
     types = TensorType("f32", (rows, 64)), TensorType("f32", (1 << 14, 64)), TensorType("i64", (1 << 14,))
     given = [graph.add_input(f"x{k}", t) for k, t in enumerate(types)]
     graph.add_output(graph.add("index_put", *given, dims=(0,), accumulate=True))
-    assert f"vector<4xi{width}>" in show_ir(graph, "loops", "sm_90a")
+    assert f"vector<8xi{width}>" in show_ir(graph, "loops", "sm_90a")
 
 
 def test_rows_are_added_in_place(monkeypatch):

@@ -104,6 +104,7 @@ FUNCTIONS: dict[str, Any] = {
     "shli": _shift(np.left_shift), "shrsi": _shift(np.right_shift),
     "shrui": _shift(lambda a, b: _unsigned(a) >> _unsigned(b)),
     "intr.fshr": lambda high, low, n: (_wide_bits(high) << 32 | _wide_bits(low)) >> (_unsigned(n) % 32).astype(np.uint64),
+    "intr.ctpop": lambda x: sum(_unsigned(x) >> i & 1 for i in range(8 * x.itemsize)),
     "maxsi": np.maximum, "minsi": np.minimum,
     "maxui": lambda a, b: np.maximum(_unsigned(a), _unsigned(b)),
     "minui": lambda a, b: np.minimum(_unsigned(a), _unsigned(b)),

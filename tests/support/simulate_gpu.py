@@ -206,6 +206,16 @@ class _Stage(WarpInstructions, ClusterInstructions):
         self.env[op.results[0]] = value[np.arange(self.lanes) ^ distance]
         self.env[op.results[1]] = np.ones(1, bool)
 
+    def _rocdl_ballot(self, op: ir.Operation, mask: np.ndarray) -> None:
+        """A vote of the lanes of a wave, as many as the result has bits."""
+        wave = ir.IntegerType(op.results[0].type).width
+        self.together(mask, wave, "a vote")
+        holds = self.whole(self.env[op.operands[-1]]).reshape(-1, wave)
+        words = np.packbits(holds, 1, bitorder="little").view(f"int{wave}")
+        self.env[op.results[0]] = np.repeat(words[:, 0], wave)
+
+    _nvvm_vote_sync = _rocdl_ballot  # of all lanes
+
     # -- memory --------------------------------------------------------------------------------------------------------
     def _place(self, memref: Any, index: np.ndarray, width: int, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         index = self.whole(index)

@@ -51,6 +51,8 @@ class WarpInstructions:
     def _llvm_inttoptr(self, op: ir.Operation, mask: np.ndarray) -> None:
         self.env[op.results[0]] = self.env[op.operands[0]]
 
+    _llvm_ptrtoint = _llvm_inttoptr
+
     def _llvm_getelementptr(self, op: ir.Operation, mask: np.ndarray) -> None:
         assert str(op.attributes["elem_type"]) == "i8"
         self.env[op.results[0]] = self.env[op.operands[0]] + self.env[op.operands[1]].astype(np.int64)

@@ -246,6 +246,9 @@ OTHERS = {
     "added_rows": graph_of(
         "index_put", ("f32", (7, 36)), ("f32", (70, 36)), ("i64", (70,)), dims=(0,), accumulate=True
     ),
+    "added_rows_of_tiles": graph_of(
+        "index_put", ("f32", (300, 4)), ("f32", (1100, 4)), ("i64", (1100,)), dims=(0,), accumulate=True
+    ),
     "slices": slices(),
     "topk": graph_of("topk", ("f32", (11, 40)), k=5, dim=1),
     "topk_of_long_rows": graph_of("topk", ("f32", (2, 5000)), k=40, dim=1),

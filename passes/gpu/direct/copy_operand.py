@@ -68,9 +68,8 @@ def _apart(stage: GpuStage, x: ir.Value) -> ir.Value | None:
     """Whether `x` and the result are two buffers; None if they are for sure."""
     if x not in stage.inputs:
         return None
-    stage.kernel.index_bits = 64  # addresses are compared
-    b, name = stage.b, "memref.extract_aligned_pointer_as_index"
-    old, new = (b.value(name, (m,), b.index) for m in (stage.inputs[x], stage.outputs[0]))
+    b = stage.b
+    old, new = (b.value("llvm.ptrtoint", (stage.address(m),), b.i64) for m in (stage.inputs[x], stage.outputs[0]))
     return b.compare("ne", old, new)
 
 

@@ -20,7 +20,7 @@ from ...loops.evaluate import Evaluator
 from ...loops.kernel_functions import kernels, strings
 from ...loops.tensor_graph import TensorGraph
 from ...registry import register
-from ..gpu_kernel import GpuKernel, GpuStage
+from ..gpu_kernel import WARP, GpuKernel, GpuStage
 from ..loops.emit_gpu_loops import emit_gpu_loops
 from ..thread_values import store_failure
 from .added_rows import AddedRows, adds_rows
@@ -34,8 +34,10 @@ LOCAL_BYTES = 1024  # of a thread's own memory for one scratch buffer; beyond th
 
 
 @register
-def emit_gpu_direct(module: ir.Module) -> None:
+def emit_gpu_direct(module: ir.Module, wave: int = WARP, ballot: str = "nvvm.vote.sync") -> None:
     """Replace each kernel around a direct op by its GPU form (docs/contracts.md, section 11).
+
+    `wave` is the number of lanes that run together, `ballot` the op by which they vote.
 
     Before:
     ```mlir
@@ -53,13 +55,13 @@ def emit_gpu_direct(module: ir.Module) -> None:
         for op in kernels(module):
             found = find_root(op, "GPU form of")
             if found is None:
-                emit_gpu_loops(module)
+                emit_gpu_loops(module, wave)
                 return
             root, emit = found
             graph = TensorGraph(op)
             for result, shape in zip(graph.results, ir.ArrayAttr(op.attributes["lamina.result_dims"])):
                 graph.declare(result, [dims.parse(d) for d in strings(shape)])
-            kernel = GpuKernel(graph)
+            kernel = GpuKernel(graph, wave, ballot=ballot)
             if scan := scan_stage(root, graph.shape(root.operands[0])):
                 scan(kernel, root).emit()
             elif updates := writes_updates(root):

@@ -1,10 +1,8 @@
 """Stages of `cumsum` and `cumprod` along the last dim: a block walks along a row, its threads a round of it at once.
 
-    round r:   each thread V neighbours:      s_0 = x_0,  s_j = s_{j-1} op x_j
-               lanes, waves:                  before = what threads before it have, all = what all have
-               y_j = carry op before op s_j   carry = carry op all
-
-Lanes exchange totals with the lane whose number differs in one bit after another; who has that bit set comes after the other.
+round r:   each thread V neighbours:      s_0 = x_0,  s_j = s_{j-1} op x_j
+           lanes, waves:                  before = what threads before it have, all = what all have
+           y_j = carry op before op s_j   carry = carry op all
 """
 
 from __future__ import annotations
@@ -16,7 +14,8 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
-from ..block_reduce import reduce_block, shuffle_xor
+from ..block_reduce import reduce_block
+from ..block_scan import scan_lanes
 from ..gpu_kernel import WARP, GpuKernel
 from ..lane_places import LANE
 from ..probe import Probe, choose_width
@@ -67,7 +66,7 @@ class RowScan(Scan):
         def one(number: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             w, inside, read = self._read(number)
             sums = self.running(read)
-            before, total = self._lanes(sums[-1])
+            before, total = scan_lanes(b, self.lane, WARP, sums[-1], self.neutral, self.both)
             if self.room is not None:
                 before, total = self._waves(before, total, dims.mod(number, 2))
             before = self.both(carried[0], before)
@@ -118,17 +117,6 @@ class RowScan(Scan):
         return []
 
     # -- threads ---------------------------------------------------------------------------------------------------
-    def _lanes(self, total: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """What the lanes before this one have, and what all lanes of its wave have."""
-        b, before, distance = self.b, self.neutral, 1
-        while distance < WARP:
-            other = shuffle_xor(b, total, distance)
-            bit = b.value("arith.andi", (self.lane, b.constant(distance, b.index)), b.index)
-            after = b.compare("ne", bit, 0)
-            before = b.select(after, self.both(other, before), before)
-            total, distance = self.both(total, other), 2 * distance
-        return before, total
-
     def _waves(self, before: ir.Value, total: ir.Value, turn: Dim) -> tuple[ir.Value, ir.Value]:
         """The same over all waves, through one half of shared memory in turn: one barrier a round."""
         b, waves = self.b, self.threads // WARP

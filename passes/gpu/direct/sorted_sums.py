@@ -7,7 +7,7 @@ goes on in the next is the second. A row that fills a chunk between two others i
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from mlir import ir
@@ -15,6 +15,7 @@ from mlir import ir
 from ....dialects import dims
 from ....dialects.dims import Dim
 from ...loops.index_algebra import Ranges
+from ..gpu_kernel import element_bytes
 from ..thread_values import ThreadValues
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 CHUNK = 32
 MOST_THREADS = 128
+WANTED, MOST_BLOCKS = 1024, 32  # threads of a multiprocessor at once, where their registers are enough, and blocks
 UNROLL = 8  # rows, or parts, that are under way together
 
 
@@ -32,39 +34,65 @@ class SortedSums:
         self.added, self.kernel, self.width = rows, rows.kernel, width
         self.chunks, self.vectors = -(-rows.count // CHUNK), rows.columns // width
         element = ir.RankedTensorType(rows.x.type).element_type
-        wide = ir.F32Type.get() if isinstance(element, (ir.F16Type, ir.BF16Type)) else element
+        self.wide = wide = ir.F32Type.get() if isinstance(element, (ir.F16Type, ir.BF16Type)) else element
         self.add = "arith.addf" if isinstance(wide, (ir.F32Type, ir.F64Type)) else "arith.addi"
         self.parts = self.kernel.new_scratch(wide, 2 * self.chunks * rows.columns)
         self.element, self.acc = (e if width == 1 else ir.VectorType.get([width], e) for e in (element, wide))
 
     def emit_sums(self) -> None:
         """Write the stage that sums chunks."""
-        self._open(self._sum)
+        self._begin()
+        if (
+            isinstance(self.wide, ir.F32Type) and self.width <= 4
+        ):  # rows under way, and their sums, are half of the registers
+            self.stage.blocks_per_sm = min(MOST_BLOCKS, WANTED // self.stage.threads)
+        self._finish(partial(self._sum, self._share_words()))
 
     def emit_joins(self) -> None:
         """Write the stage that sums the parts of rows."""
-        self._open(self._join)
+        self._begin()
+        self._finish(self._join)
 
-    def _open(self, body: Callable[[], list[ir.Value]]) -> None:
+    def _begin(self) -> None:
         threads = min(MOST_THREADS, 1 << (self.vectors - 1).bit_length())
         stage = self.stage = self.kernel.stage(threads, (self.chunks, dims.ceildiv(self.vectors, threads), 1))
         b = self.b = stage.b
         self.chunk = b.bind("chunk", stage.block())
-        w = b.bind("w", b.dim(b.bind("tile", stage.block("y")) * threads + b.bind("thread", stage.thread())))
+        self.thread = b.bind("thread", stage.thread())
+        self.vector = b.bind("w", b.dim(b.bind("tile", stage.block("y")) * threads + self.thread))
         self.ev = ThreadValues(stage, Ranges({"w": self.vectors}), self.width)
-        self.flat = self.ev.flat(w)
+        self.flat = self.ev.flat(self.vector)
         self.rest = tuple(self.ev.ranges.delinearize(self.flat, self.added.shape[1:]))
-        b.branch(b.compare("slt", w, self.vectors), [], body)
-        stage.finish()
+
+    def _finish(self, body: Callable[[], list[ir.Value]]) -> None:
+        self.b.branch(self.b.compare("slt", self.vector, self.vectors), [], body)
+        self.stage.finish()
+
+    def _share_words(self) -> ir.Value:
+        """The words of the chunk in shared memory: what a round of rows waits for is one read of memory, not two."""
+        b, word, threads = self.b, self.added.word, self.stage.threads
+        room, each = self.stage.shared(word, CHUNK), max(1, CHUNK // threads)
+        first, type = self.thread * each, ir.VectorType.get([each], word)
+        alignment = {"alignment": b.number(min(16, each * element_bytes(word)), b.i64)}
+
+        def copy() -> list[ir.Value]:
+            order, at = self.stage.scratch[self.added.order], b.dim(self.chunk * CHUNK + first)
+            words = b.op("vector.load", (order, at), [type], alignment).result
+            b.op("vector.store", (words, room, b.dim(first)), attributes=alignment)
+            return []
+
+        b.under([b.compare("slt", self.thread, CHUNK) if threads > CHUNK else None], copy)
+        self.stage.barrier()
+        return room
 
     # -- the stages ------------------------------------------------------------------------------------------------
-    def _sum(self) -> list[ir.Value]:
-        b, begin = self.b, self.chunk * CHUNK
+    def _sum(self, words: ir.Value) -> list[ir.Value]:
+        b = self.b
         before, after = self._neighbours()
 
         def some(round: Dim, carried: list[ir.Value]) -> list[ir.Value]:
             total, row = carried
-            keys = [self._key(begin + (round * UNROLL + u)) for u in range(UNROLL)]
+            keys = [self._key_of(word) for word in self._words(words, round * UNROLL)]
             values = [self._update(t) for _, t in keys]
             ended: list[tuple[ir.Value, ir.Value, ir.Value]] = []
             for (new, _), value in zip(keys, values):
@@ -82,7 +110,7 @@ class SortedSums:
             b.branch(reduce(lambda x, y: b.value("arith.ori", (x, y), b.i1), (e for e, _, _ in ended)), [], flush)
             return [total, row]
 
-        first = b.dim(self._key(begin)[0])
+        first = b.dim(self._key_of(b.value("memref.load", (words, b.dim(0)), self.added.word))[0])
         total, row = b.loop_carried("round", 0, CHUNK // UNROLL, [self._zero(), first], some)
         return self._flush(row, total, before, after)
 
@@ -134,15 +162,27 @@ class SortedSums:
         return op.results[0]
 
     # -- keys ------------------------------------------------------------------------------------------------------
+    def _words(self, words: ir.Value, position: Dim) -> list[ir.Value]:
+        """UNROLL words of the chunk."""
+        b, type = self.b, ir.VectorType.get([UNROLL], self.added.word)
+        loaded = b.value("vector.load", (words, b.dim(position)), type, alignment=b.number(16, b.i64))
+        return b.elements(loaded)
+
     def _key(self, position: Dim) -> tuple[Dim, Dim]:
-        """The row and the update of the key at a position in order."""
-        b, added = self.b, self.added
-        loaded = b.value("memref.load", (self.stage.scratch[added.order], b.dim(position)), added.word)
-        key = b.bind_unique("key", b.value("arith.index_cast", (loaded,), b.index))
-        row = b.bind_unique("row", b.dim(dims.floordiv(key, added.count)))
-        update = b.bind_unique("t", b.dim(key - row * added.count))
-        self.ev.ranges.add(str(update), added.count)
-        return row, update
+        """The row and the update at a position in order."""
+        order = self.stage.scratch[self.added.order]
+        return self._key_of(self.b.value("memref.load", (order, self.b.dim(position)), self.added.word))
+
+    def _key_of(self, word: ir.Value) -> tuple[Dim, Dim]:
+        """The row and the update of a word."""
+        b, added, type = self.b, self.added, self.added.word
+        row = b.value("arith.shrui", (word, b.constant(added.low, type)), type) if added.low else word
+        update = b.value("arith.andi", (word, b.constant((1 << added.low) - 1, type)), type)
+        made = [
+            b.bind_unique(n, b.value("arith.index_castui", (x,), b.index)) for n, x in (("row", row), ("t", update))
+        ]
+        self.ev.ranges.add(str(made[1]), added.count)
+        return made[0], made[1]
 
     def _neighbours(self) -> tuple[ir.Value, ir.Value]:
         """The rows of the keys before this chunk and after it; -1 where there is none."""
