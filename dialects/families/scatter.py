@@ -151,7 +151,7 @@ def placed(x: TensorType, index: TensorType, attributes: dict[str, Any]) -> int:
     return count if others and isinstance(count, int) and count <= most else 0
 
 
-# updates that a GPU sorts by comparing tiles of them; the searches in tiles grow as their square, to half of a radix sort's time
+# updates that a GPU sorts: each of its blocks reads the digit counts of all tiles, 128 KB of these
 MOST_SORTED = 1 << 17
 
 
