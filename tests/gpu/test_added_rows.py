@@ -131,9 +131,20 @@ def test_a_scatter_of_elements_is_torchs():
 
 
 def test_rows_out_of_range_are_an_error(monkeypatch):
-    x, value, index = np.zeros((4, 8), np.float32), np.ones((3, 8), np.float32), np.array([0, 4, 1])
-    with pytest.raises(IndexError):
-        run_on_fake(graph_of(x, value, index), [x, value, index], monkeypatch)
+    x, value = np.zeros((4, 8), np.float32), np.ones((3, 8), np.float32)
+    for wrong in (4, -5):
+        index = np.array([0, wrong, 1])
+        with pytest.raises(IndexError):
+            run_on_fake(graph_of(x, value, index), [x, value, index], monkeypatch)
+
+
+def test_an_index_is_checked_with_all_its_bits():
+    """Where others have 32: of 2^32 + 1 these would be in range."""
+    x, index = np.zeros((4, 8), np.float32), np.zeros(3, np.int64)
+    ptx = show_ir(graph_of(x, x[:3], index), "asm", "sm_90a")
+    assert "ld.global.b64" in ptx and "ld.global.b64" not in show_ir(
+        graph_of(x, x[:3], index.astype(np.int32)), "asm", "sm_90a"
+    )
 
 
 @pytest.mark.parametrize("rows, width", [(1000, 32), (1 << 20, 64)])

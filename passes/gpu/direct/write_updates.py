@@ -191,10 +191,12 @@ def checked_place(
 ) -> tuple[Dim, ir.Value]:
     """A position along a dim of `size`, from the end if it is negative and may `wrap`, and whether there is such a one."""
     b = ev.b
-    at, end, zero = b.value("arith.index_cast", (index,), b.index), b.dim(size), b.dim(0)
+    at = index if index.type == b.i64 else b.value("arith.extsi", (index,), b.i64)  # an index may have 32 bits
+    end = b.constant(size, b.i64) if isinstance(size, int) else b.value("arith.index_cast", (b.dim(size),), b.i64)
     if wrap:
-        at = b.select(b.compare("slt", at, zero), b.binary("arith.addi", at, end), at)
-    place = b.bind_unique("place", at)
+        from_end = b.value("arith.addi", (at, end), b.i64)
+        at = b.select(b.compare("slt", at, b.constant(0, b.i64)), from_end, at)
+    place = b.bind_unique("place", b.value("arith.index_cast", (at,), b.index))
     ev.ranges.add(str(place), size)
     ok = b.compare("ult", at, end)  # unsigned: neither negative nor beyond the end
     store_failure(b, ev.stage.status, ok, check.code)
