@@ -1,8 +1,10 @@
 """Stages of `cumsum` and `cumprod` along the last dim: a block walks along a row, its threads a round of it at once.
 
-round r:   each thread V neighbours:      s_0 = x_0,  s_j = s_{j-1} op x_j
-           lanes, waves:                  before = what threads before it have, all = what all have
-           y_j = carry op before op s_j   carry = carry op all
+    round r:   each thread V neighbours:      s_0 = x_0,  s_j = s_{j-1} op x_j
+               lanes, waves:                  before = what threads before it have, all = what all have
+               y_j = carry op before op s_j   carry = carry op all
+
+Lanes combine what they have in `block_scan`.
 """
 
 from __future__ import annotations
