@@ -14,6 +14,7 @@ from ..dialects.mlir_ops import PREFIX, attributes_of, op_class
 from ..dialects.mlir_types import parse_dim, python_attribute, python_location, type_of
 from ..dialects.op import load_all
 from ..dialects.record import TensorType
+from ..passes.graph.dataflow import launched
 from .native.host_ir import host_ir
 from .plan import PlanBuilder, PlanError, Value, whole_plan
 
@@ -84,7 +85,7 @@ class _Walk:
             self.values[op.results[0]] = self.builder.view(name, attributes_of(op), operand, type_of(op.results[0]))
 
     def _launch(self, op: ir.Operation) -> None:
-        kernel = ir.FlatSymbolRefAttr(op.attributes["kernel"]).value
+        kernel = launched(op)
         sizes = [parse_dim(_string(d)) for d in ir.ArrayAttr(op.attributes["dims"])] if "dims" in op.attributes else []
         pairs = list(python_attribute(op.attributes["inplace"])) if "inplace" in op.attributes else []
         results = self.builder.launch(

@@ -17,6 +17,7 @@ from ..dialects.mlir_types import python_location
 from ..dialects.record import Location
 from ..passes.dump import file_name
 from ..passes.find_ops import find_ops
+from ..passes.graph.dataflow import launched
 
 PLACEHOLDER = "__kernel__"  # stands for the name while the text is hashed
 
@@ -68,8 +69,7 @@ def kernel_kind(module: ir.Module) -> str:
 
 def _rename_launches(module: ir.Module, names: dict[str, str]) -> None:
     for op in find_ops(module.operation, lambda op: op.name == "lamina.launch"):
-        old = ir.FlatSymbolRefAttr(op.attributes["kernel"]).value
-        op.attributes["kernel"] = ir.FlatSymbolRefAttr.get(names[old], module.context)
+        op.attributes["kernel"] = ir.FlatSymbolRefAttr.get(names[launched(op)], module.context)
 
 
 def _places(function: ir.Operation) -> Iterator[Location]:

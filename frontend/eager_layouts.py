@@ -30,6 +30,7 @@ _TWO_OPERANDS = (
     _aten.special_xlog1py.default,
     _aten.xlogy.Tensor,
 )
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the number of dims
 _BATCH_NORMS = (
     _aten._batch_norm_with_update_functional.default,
     _aten._native_batch_norm_legit.no_stats,
@@ -113,7 +114,7 @@ def _channels_last_kept(op: Any) -> Callable[..., Any]:
         if x.device.type != "cpu" or not _channels_last(x) or (op is _aten.roll.default and not _rolls(x, *args)):
             return NotImplemented
         y = op(_in_order(x), *args)
-        return y.clone(memory_format=torch.channels_last if y.dim() == 4 else torch.channels_last_3d)
+        return y.clone(memory_format=_CHANNELS_LAST[y.dim()])
 
     return decomposed
 
@@ -125,9 +126,9 @@ def _rolls(x: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> bool:
 
 def _channels_last(x: Tensor) -> bool:
     """What torch's `suggest_memory_format` says: strides grow from channels to rows to images, gaps allowed."""
-    if x.dim() not in (4, 5) or x.is_contiguous():
+    if x.dim() not in _CHANNELS_LAST or x.is_contiguous():
         return False
-    if x.is_contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d):
+    if x.is_contiguous(memory_format=_CHANNELS_LAST[x.dim()]):
         return True
     least = 0
     for d in (1, *range(x.dim() - 1, 1, -1), 0):

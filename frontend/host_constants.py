@@ -9,6 +9,8 @@ A graph runs on one device; who reads what is elsewhere would stay with eager, b
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch import fx
 
@@ -49,13 +51,11 @@ def _evaluated(gm: fx.GraphModule, node: fx.Node, known: dict[fx.Node, torch.Ten
     if expected.numel() * expected.element_size() > MOST_BYTES:
         return None
     if node.op == "get_attr":
-        found = gm
-        for name in str(node.target).split("."):
-            found = getattr(found, name)
+        found = operator.attrgetter(str(node.target))(gm)
         return found if isinstance(found, torch.Tensor) and found.device.type == "cpu" else None
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return None
-    if node.target._schema.is_mutable or torch.Tag.nondeterministic_seeded in node.target.tags:
+    if compat.is_mutation(node.target) or torch.Tag.nondeterministic_seeded in node.target.tags:
         return None
     if not all(n in known for n in node.all_input_nodes):
         return None

@@ -125,6 +125,11 @@ def functions(module: ir.Module) -> dict[str, ir.Operation]:
     return found
 
 
+def launched(launch: ir.Operation) -> str:
+    """The name of the kernel that a `lamina.launch` runs."""
+    return ir.FlatSymbolRefAttr(launch.attributes["kernel"]).value
+
+
 def entry_functions(module: ir.Module) -> list[ir.Operation]:
     """`@main` and `@init`: the functions that are not kernels."""
     return [f for f in functions(module).values() if "lamina.kind" not in f.attributes]

@@ -6,7 +6,7 @@ from mlir import ir
 
 from ...dialects.mlir_ops import PREFIX
 from ..registry import register
-from .dataflow import entry_functions, functions
+from .dataflow import entry_functions, functions, launched
 from .rewriter import is_unused
 
 
@@ -25,14 +25,14 @@ def dce(module: ir.Module) -> None:
     func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }
     ```
     """
-    launched: set[str] = set()
+    used: set[str] = set()
     for function in entry_functions(module):
         for view in reversed(list(function.regions[0].blocks[0].operations)):
             op = view.operation
             if op.name.startswith(PREFIX) and is_unused(op):
                 op.erase()
             elif op.name == "lamina.launch":
-                launched.add(ir.FlatSymbolRefAttr(op.attributes["kernel"]).value)
+                used.add(launched(op))
     for name, function in functions(module).items():
-        if "lamina.kind" in function.attributes and name not in launched and "main" in functions(module):
+        if "lamina.kind" in function.attributes and name not in used and "main" in functions(module):
             function.erase()

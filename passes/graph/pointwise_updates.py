@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from mlir import ir
 
-from .dataflow import Dataflow, Node, functions, read_function
+from .dataflow import Dataflow, Node, functions, launched, read_function
 
 
 def pointwise_updates(flow: Dataflow, kernels: Mapping[str, ir.Operation]) -> list[tuple[Node, int, int]]:
@@ -25,7 +25,7 @@ def pointwise_updates(flow: Dataflow, kernels: Mapping[str, ir.Operation]) -> li
     for node in flow.nodes:
         pairs = [(node.operands.index(old[v]), r) for r, v in enumerate(node.results) if old.get(v) in node.operands]
         if node.name == "launch" and pairs:
-            kernel = read_function(kernels[_kernel(node.op)])
+            kernel = read_function(kernels[launched(node.op)])
             found += [(node, operand, result) for operand, result in pairs if _is_elementwise(kernel, operand, result)]
     return found
 
@@ -52,10 +52,10 @@ def mark_kernels(module: ir.Module, launches: Sequence[ir.Operation]) -> None:
     for function in entries.values():
         for op in function.regions[0].blocks[0].operations:
             if op.operation.name == "lamina.launch":
-                users[_kernel(op.operation)] += 1
+                users[launched(op.operation)] += 1
     alike: dict[tuple[str, str], list[ir.Operation]] = {}
     for op in launches:
-        alike.setdefault((_kernel(op), str(op.attributes["inplace"])), []).append(op)
+        alike.setdefault((launched(op), str(op.attributes["inplace"])), []).append(op)
     for number, ((name, _), ops) in enumerate(alike.items()):
         kernel = kernels[name]
         if users[name] > len(ops):
@@ -65,7 +65,3 @@ def mark_kernels(module: ir.Module, launches: Sequence[ir.Operation]) -> None:
             for op in ops:
                 op.attributes["kernel"] = ir.FlatSymbolRefAttr.get(f"{name}_{number}")
         kernel.attributes["lamina.inplace"] = ops[0].attributes["inplace"]
-
-
-def _kernel(launch: ir.Operation) -> str:
-    return ir.FlatSymbolRefAttr(launch.attributes["kernel"]).value

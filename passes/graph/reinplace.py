@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from mlir import ir
 
 from ..registry import register
-from .dataflow import Dataflow, Node, functions, read_function
+from .dataflow import Dataflow, Node, functions, launched, read_function
 from .pointwise_updates import mark_kernels, pointwise_updates
 from .residuals import added_operands, mark_aliased
 
@@ -91,7 +91,7 @@ def _overwrite_residuals(
             continue
         if "inplace" not in node.op.attributes:
             node.op.attributes["inplace"] = ir.DenseI64ArrayAttr.get([operand, 0])
-            mark_aliased(kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value], operand)
+            mark_aliased(kernels[launched(node.op)], operand)
             overwritten.add(source)
 
 
@@ -120,7 +120,7 @@ def _updates(flow: Dataflow, kernels: dict[str, ir.Operation], pointwise: bool) 
     found = pointwise_updates(flow, kernels) if pointwise else []
     for node in flow.nodes:
         if node.name == "launch":
-            pair = _update(kernels[ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value])
+            pair = _update(kernels[launched(node.op)])
             if pair is not None:
                 found.append((node, *pair))
     below = {node.results[result]: node.operands[operand] for node, operand, result in found}

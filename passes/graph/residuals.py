@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from mlir import ir
 
-from .dataflow import Dataflow, Node, read_function
+from .dataflow import Dataflow, Node, launched, read_function
 
 ALIASED = "lamina.aliased"  # on a kernel: the operands whose buffer may be that of its result
 KINDS = frozenset({"matmul", "conv"})  # kernels whose emitters write through one epilogue
@@ -29,7 +29,7 @@ def added_operands(flow: Dataflow, kernels: Mapping[str, ir.Operation]) -> list[
     for node in flow.nodes:
         if node.name != "launch":
             continue
-        name = ir.FlatSymbolRefAttr(node.op.attributes["kernel"]).value
+        name = launched(node.op)
         if name not in known:
             known[name] = _elementwise_operands(read_function(kernels[name]))
         bases = [None if v is None else flow.base(v) for v in node.operands]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from mlir import ir
 
+from ..find_ops import find_ops
 from ..registry import register
-from .dataflow import Dataflow, Node, functions, read_function
+from .dataflow import Dataflow, Node, functions, launched, read_function
 
 _ALIKE = 3  # kernels: two are as likely halves of one tensor, whose places are worth knowing
 _KINDS = ("loops", "matmul")
@@ -56,17 +57,14 @@ def share_kernels(module: ir.Module) -> None:
     ```
     """
     alike: dict[tuple, list[Dataflow]] = {}
-    entries = functions(module)
-    for function in entries.values():
+    for function in functions(module).values():
         if "lamina.kind" in function.attributes and _text(function, "lamina.kind") in _KINDS:
             flow = read_function(function)
             if places := _places(flow):
                 alike.setdefault(_key(flow, places), []).append(flow)
     launches: dict[str, list[ir.Operation]] = {}
-    for function in entries.values():
-        for op in function.regions[0].blocks[0].operations:
-            if op.operation.name == "lamina.launch":
-                launches.setdefault(_kernel(op.operation), []).append(op.operation)
+    for op in find_ops(module.operation, lambda op: op.name == "lamina.launch"):
+        launches.setdefault(launched(op), []).append(op)
     with module.context:
         for kernels in alike.values():
             if len(kernels) >= _ALIKE:
@@ -127,7 +125,3 @@ def _share(kernels: Sequence[Dataflow], launches: dict[str, list[ir.Operation]])
 
 def _text(function: ir.Operation, attribute: str) -> str:
     return ir.StringAttr(function.attributes[attribute]).value
-
-
-def _kernel(launch: ir.Operation) -> str:
-    return ir.FlatSymbolRefAttr(launch.attributes["kernel"]).value

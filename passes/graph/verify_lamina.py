@@ -15,6 +15,7 @@ from ...dialects.mlir_types import parse_dim, python_location, type_of
 from ...dialects.op import Dims, DTypeAttr, Ints, Literal, Op, OpError, Scalar, all_ops
 from ...dialects.record import Location, TensorType
 from ..registry import register
+from .dataflow import launched
 
 _KINDS: dict[Any, tuple[type, ...]] = {
     int: (ir.IntegerAttr,),
@@ -157,7 +158,7 @@ def _declared_symbols(module: ir.Operation, function: ir.Operation) -> set[str] 
 
 
 def _check_launch(op: ir.Operation, kernels: dict[str, ir.Operation]) -> list[str]:
-    name = ir.FlatSymbolRefAttr(op.attributes["kernel"]).value
+    name = launched(op)
     kernel = kernels.get(name)
     if kernel is None:
         return [f"{where(op)}: there is no kernel '@{name}'"]

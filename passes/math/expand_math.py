@@ -39,9 +39,8 @@ def expand_math(module: ir.Module, keep: tuple[str, ...] = (), halves: bool = Tr
         return op.name in (*EXPANSIONS, *BOUNDS) and not kept or op.name in HALVES and (halves or _is_of_float8(op))
 
     with module.context, ir.Location.unknown():
-        for op in sorted(
-            find_ops(module.operation, suits), key=lambda op: op.name not in BOUNDS
-        ):  # first, while bounds are constants
+        # those of BOUNDS first, while their bounds are constants
+        for op in sorted(find_ops(module.operation, suits), key=lambda op: op.name not in BOUNDS):
             if not _expand_with_user(op):
                 _expand(op)
 

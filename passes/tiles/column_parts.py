@@ -48,9 +48,8 @@ class PartedMatmul(Matmul):
         self.keeps, self.kept_rows = True, self.row_block
         assert isinstance(self.epilogue, _PartedEpilogue)
         self.epilogue.distance = self.width
-        self.epilogue.lanes = (
-            problem.panel
-        )  # vectors side by side: one waits for the last function of gates most of the time
+        # vectors side by side: one waits for the last function of gates most of the time
+        self.epilogue.lanes = problem.panel
 
     def make_epilogue(self, tile: Tile) -> Epilogue:
         p = self.problem

@@ -1,5 +1,7 @@
 """The maximum of a row and the sum of exponentials below it in one pass, simulated on the CPU and compared with float64."""
 
+import re
+
 import numpy as np
 import pytest
 from mlir import ir
@@ -56,7 +58,7 @@ def test_a_row_takes_one_pass(shape, dtype):
 def test_16_bits_are_compared_before_they_are_f32(shape, dtype):
     x = (5 * np.random.default_rng(1).standard_normal(shape)).astype(TYPES[dtype])
     text = checked(x, dtype, options=ALL)
-    assert f"arith.maximumf %{{}} : vector<2x{dtype}>".split("{}")[1] in text
+    assert re.search(rf"arith.maximumf .* : vector<2x{dtype}>", text)
     assert ("redux" in text) == (shape[1] > 40)
 
 

@@ -37,9 +37,8 @@ class RadixSort:
         self.width = max(QUAD.bit_length() - 1, -(-bits // passes))
         self.digits = 1 << self.width
         self.shifts = [low + k * self.width for k in range(passes)]
-        last = (
-            1 << bits
-        ) - 1 << low  # what fills the last tile, and stays behind all words that are equal in these bits
+        # what fills the last tile, and stays behind all words that are equal in these bits
+        last = ((1 << bits) - 1) << low
         self.last = last - (1 << word.width) * (last >> word.width - 1)
 
     def emit(self, make: Make) -> int:

@@ -42,9 +42,8 @@ class SortedSums:
     def emit_sums(self) -> None:
         """Write the stage that sums chunks."""
         self._begin()
-        if (
-            isinstance(self.wide, ir.F32Type) and self.width <= 4
-        ):  # rows under way, and their sums, are half of the registers
+        # rows under way, and their sums, are half of the registers
+        if isinstance(self.wide, ir.F32Type) and self.width <= 4:
             self.stage.blocks_per_sm = min(MOST_BLOCKS, WANTED // self.stage.threads)
         self._finish(partial(self._sum, self._share_words()))
 

@@ -30,14 +30,13 @@ from .emit_reductions import begin_anywhere, emit_reductions, fits
 from .emit_rows import emit_rows
 from .emit_tiles import Turn, find_cross
 from .joint_reductions import Joint, passes, position
-from .row_plan import REGISTER_ROW, RowPlan, cluster_threads
+from .row_plan import FEW_ROWS, REGISTER_ROW, RowPlan, cluster_threads
 from .stored import Stored
 from .symbolic_rows import emit_symbolic_rows
 
 SHORT = 64  # elements that one thread reduces for itself
 MANY = 1 << 16  # results
 SHORT_ROW = 16  # and where they are contiguous
-FEW_ROWS = 264  # two blocks for each of 132 multiprocessors
 
 
 @register

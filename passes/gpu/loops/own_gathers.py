@@ -63,8 +63,11 @@ class _StoringThread(ThreadValues):
 
 def gather_ahead(ev: ThreadValues, plan: RowPlan, row: Row, r: Dim) -> list[Gathered]:
     """Gather what the results of one element of row `r` need, where that needs no reduction."""
-    found, own = list(_gathers(ev, plan, r)), own_loads(ev, plan, row, r)
-    if not found or sum(len(g.op.results) for g, _ in found) > MOST or len(own) > OWN_AHEAD:
+    found = list(_gathers(ev, plan, r))
+    if not found or sum(len(g.op.results) for g, _ in found) > MOST:
+        return []
+    own = own_loads(ev, plan, row, r)
+    if len(own) > OWN_AHEAD:
         return []
     load_row(ev, plan, row, r)  # not after the wait for the place of what is gathered
     b = ev.b
